@@ -65,7 +65,7 @@ struct RnnArguments {
         auto expected = tensor_sizes(cell, shape);
         if (has_controls) {
             expected.emplace_back(vocab, hidden);
-            // From each layer's next token and, below the last layer, from the layer above.
+            // A layer has a matrix from its next token and, below the last layer, one from the layer above.
             for (std::int64_t i = 0; i < 2 * layers - 1; ++i) expected.emplace_back(hidden, hidden);
         }
         if (has_controls && has_perturbed_logits)

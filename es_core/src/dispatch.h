@@ -1,4 +1,4 @@
-// Which instruction set is in use.
+// The instruction set in use.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-"""What the front ends in `examples/` stand on, which take the names and flags that users of other systems know."""
+"""The base of the front ends in `examples/`, which have the names and flags that users of other systems know."""
 
 from fedlearn.compat.crew import await_seat, serve
 from fedlearn.compat.layers import Layers

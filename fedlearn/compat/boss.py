@@ -27,7 +27,7 @@ USUAL: dict[str, Any] = {"sigma": 0.02, "group_size": 64, "population_limit": 12
 
 
 class Workers(Struct, frozen=True):
-    """How many are awaited, and where they find the boss."""
+    """The number of workers that are awaited, and the address at which they find the boss."""
 
     count: int
     host: str
@@ -112,7 +112,7 @@ class BossMan(Callback):
         return await self._first_of(self._losses.get())
 
     async def forward(self, x: Tensor, values: Mapping[str, Tensor]) -> Tensor:
-        """What the layers give now; `values` take the place of named ones."""
+        """The output of the layers with the newest weights; `values` take the place of named ones."""
         with torch.no_grad():
             given: Tensor = self._shown(x, values)
             return given
@@ -137,7 +137,7 @@ class BossMan(Callback):
         self._tell(lambda: self._take(loss, weights))
 
     def _tell(self, what: Callable[[], None]) -> None:
-        """Does it among what the loop does; the run is on another thread."""
+        """Calls a function in the loop's thread, since the run is on another one."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(what)
 

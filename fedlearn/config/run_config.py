@@ -284,7 +284,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return getattr(getattr(self, _group_of(self, key)), key)
 
     def replace(self, values: Mapping[str, Any]) -> "RunConfig":
-        """The same with other values of some keys, which stand in whichever group."""
+        """The same configuration with other values of some keys, in any group."""
         groups: dict[str, dict[str, Any]] = {}
         for key, value in values.items():
             groups.setdefault(_group_of(self, key), {})[key] = value
@@ -330,7 +330,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def journal_bytes_kept(settings: RunSettings) -> int | None:
-    """Most bytes of the journal that are kept; None where all of it is.
+    """The most bytes of the journal that are kept; None if all of it is.
 
     Raises:
         ConfigError: the text is no size.

@@ -152,7 +152,7 @@ def setting_of(
 def given_settings(
     schema: Schema, file: SourceFile | None, environ: Mapping[str, str], flags: Mapping[str, Any]
 ) -> Given:
-    """What a person gives: the keys of the file, of the environment and of flags.
+    """The keys that a person gives in the file, the environment and flags.
 
     Raises:
         ConfigError: a key, its type or its range is wrong.
@@ -229,7 +229,7 @@ def _add_entry(schema: Schema, given: Given, spelling: str, value: object, name:
 
 
 def _entries(name: str, text: str) -> dict[str, Any]:
-    """What stands at the top of a configuration file."""
+    """The entries at the top of a configuration file."""
     suffix = name.lower().rpartition(".")[2]
     decoders: dict[str, Callable[[str], Any]] = {"toml": tomllib.loads, "json": msgspec.json.decode}
     if suffix not in decoders:

@@ -1,4 +1,4 @@
-"""Texts of files: one, all that a folder has, or those that a pattern matches."""
+"""Texts of one file, of all files in a folder, or of those that match a pattern."""
 
 import glob
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Texts of a data set for the `datasets` library (an extra): of the hub or a local folder."""
+"""Texts of a data set of the hub or of a local folder, read by the `datasets` library (an extra)."""
 
 import importlib
 from collections.abc import Callable

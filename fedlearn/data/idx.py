@@ -1,4 +1,4 @@
-"""Arrays as MNIST has them: a magic number that says type and dimensions, the sizes, the bytes."""
+"""Reads arrays in MNIST's format: a magic number for type and dimensions, the sizes, and the bytes."""
 
 import gzip
 import struct
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedlearn.data.exactly import read_array
 
 _BYTES = 0x08
-"""The type of elements that is read."""
+"""The code of the only type of elements that is supported."""
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:

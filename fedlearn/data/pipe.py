@@ -14,7 +14,7 @@ CHUNK_BYTES = 2**20
 
 @final
 class PipedText:
-    """All of it is one text."""
+    """A source whose only text is all that the stream holds."""
 
     def __init__(self, name: str, stream: BinaryIO, encoding: str, progress: Progress) -> None:
         """Reads the whole stream.

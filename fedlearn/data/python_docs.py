@@ -1,4 +1,4 @@
-"""What CPython says about itself in English: the language reference, and the docstrings of its standard library."""
+"""CPython's documentation in English: the language reference, and the docstrings of its standard library."""
 
 import re
 import sys
@@ -19,7 +19,7 @@ _DOCSTRING = re.compile(r'^[ \t]*[rRuU]?"""(.*?)"""', re.DOTALL | re.MULTILINE)
 
 @final
 class PythonDocs:
-    """All of its prose in one text, a paragraph a line; another version of Python has another text."""
+    """A source with all prose of this Python in one text, one paragraph in a line; other versions have other texts."""
 
     name = NAME
 

@@ -1,4 +1,4 @@
-"""A download that was cut goes on where it ended: what is there already, and what the server says of the rest."""
+"""Resumes an interrupted download: the bytes that have arrived, and the range that the server sends."""
 
 import http.client
 import re
@@ -29,7 +29,7 @@ class ByteRange(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, status: int, headers: Mapping[str, str]) -> Self:
-        """What the status and headers of a response say.
+        """The range that the status and headers of a response name.
 
         Raises:
             http.client.HTTPException: the range makes no sense.
@@ -72,7 +72,7 @@ class Transfer:
         return {"Range": f"bytes={self.n_bytes}-"} | ({"If-Range": self._version} if self._version else {})
 
     def receive(self, extent: ByteRange, response: Reads, told: Callable[[int], None]) -> None:
-        """Keeps what comes; `told` is told how many bytes are there.
+        """Stores the bytes of a response; `told` is called with the number of bytes that have arrived.
 
         Raises:
             http.client.HTTPException: the response is of other bytes, or ends too early.
@@ -94,7 +94,7 @@ class Transfer:
         self.is_complete = True
 
     def restart(self) -> None:
-        """Forgets what is there, which the server's file no longer has."""
+        """Removes the bytes that have arrived, which the server's file no longer has."""
         self._partial.unlink(missing_ok=True)
 
     def finish(self) -> None:

@@ -93,7 +93,7 @@ def _plain(value: Value) -> Setting | list[str]:
 def configured(
     task: Task | str | Path | None, given: Mapping[str, Value], *, always: Mapping[str, Setting]
 ) -> tuple[Kind, NamedTask | None, RunConfig]:
-    """What is trained, and how; settings in `always` outrank all others, where the kind of task has them.
+    """The kind, the task and the configuration of a run; settings in `always` that the kind has outrank all others.
 
     Raises:
         ConfigError: a setting is unknown or out of its range.

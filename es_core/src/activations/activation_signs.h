@@ -1,4 +1,4 @@
-// Where the signs of a member's activations stand among its noise.
+// Positions of the signs of a member's activations among its noise.
 #pragma once
 
 #include <cstdint>

@@ -88,7 +88,7 @@ Squares fill_deltas(const Block& block, const MemberRun& run, std::int64_t first
     const std::int64_t text = group * trials.batch_size + sequence, scored = trials.scored;
     const SignRows signs = block.signs.rows(scratch.words.data() + first_row * block.signs.n_words(), sequence * scored);
     const Squares squares = assign_credit(block, run, first_row, text, item_text, signs, scratch);
-    // Of a sum over members to the gradient: the group's own mean was taken off, hence one member less.
+    // The divisor of a sum over members: the group's own mean was subtracted, hence one member less.
     const float degrees = static_cast<float>(trials.group_size - 1);
     for (std::int64_t t = 0; t < scored; ++t) {
         const std::int64_t at = t * run.n_rows + first_row, token = signs.first_token + t;

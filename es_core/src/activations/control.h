@@ -20,8 +20,8 @@
 
 namespace fedlearn {
 
-// Where the control matrices stand in the tensor table, behind the model's: B [V][H]; for every layer R [H][H] and, below the
-// last, U [H][H]; where logits are perturbed, the readout [V][H] and its bias [V], and a matrix [V][V] for the logits.
+// Positions of the control matrices in the tensor table, behind the model's: B [V][H]; for every layer R [H][H] and,
+// below the last, U [H][H]; where logits are perturbed, the readout [V][H], its bias [V] and a matrix [V][V] for logits.
 struct ControlIndex {
     std::size_t head, n_layers;
 

@@ -19,7 +19,7 @@ struct Trajectory {
     FloatBuffer after;             // the same after it is read
     FloatBuffer residuals;         // [texts][scored][padded V] probabilities of `packed`'s head less one for the target
 
-    // From a text's first scored token on; `scored` of them a text.
+    // The residuals of a text from its first scored token on; a text has `scored` of them.
     float* residuals_of(std::int64_t text, std::int64_t scored) const { return residuals.get() + text * scored * residual_stride; }
 };
 

@@ -25,11 +25,11 @@ std::int64_t coded_bytes(RowLengths lengths, RowCodes codes);
 void decode_rows(std::span<std::int32_t> numbers, std::span<const std::uint8_t> bytes, RowLengths lengths,
                  RowCodes codes);
 
-// For each row the least shift with which its greatest number rounds to at most 127, or kMaxShift.
+// The least shift of each row with which its greatest number rounds to at most 127, or kMaxShift.
 void rounded_codes(std::span<std::uint8_t> codes, std::span<const std::int64_t> numbers, RowLengths lengths,
                    const ReplicatedKernels& kernels);
 
-// For each row the code of as many bytes as its greatest number needs. False where that is more than kMaxExactBytes.
+// The code of each row for as many bytes as its greatest number needs; false if that is more than kMaxExactBytes.
 bool exact_codes(std::span<std::uint8_t> codes, std::span<const std::int64_t> numbers, RowLengths lengths);
 
 // bytes <- the numbers by these codes; a rounded row's to the nearest, halves to even, beyond -127 to 127 cut.

@@ -8,7 +8,7 @@
 
 namespace fedlearn {
 
-// In double as they come: the kernels round them to float, so that this too happens under the update's guard.
+// Numbers stay double here: the kernels round them to float, so that rounding too happens under the update's guard.
 struct AdamStep {
     double gradient_scale;  // integer estimate -> gradient
     double learning_rate;   // already multiplied by the tensor's relative scale

@@ -12,10 +12,10 @@ using fedlearn::kSignsPerBlock;
 using fedlearn::MemberSigns;
 using fedlearn::SignFactor;
 
-// Where the signs of one block of noise go.
+// The destination of the signs of one block of noise.
 struct SignPlace {
-    float* even;             // where the source's own signs go; nullptr: not wanted
-    float* odd;              // where those of its mirror go, likewise
+    float* even;             // the source's own signs; nullptr: not wanted
+    float* odd;              // the signs of its mirror; nullptr: not wanted
     std::int64_t n_skipped;  // of the block's first signs, whose places are not its own
     std::int64_t n_signs;    // with those
     float scale;
@@ -77,7 +77,7 @@ struct SignWalk {
 // signs [n_signs] <- the signs of the block whose words stand at `words`, kLanes apart.
 [[gnu::always_inline]] inline void write_signs(float* signs, std::int64_t n_signs, float scale,
                                                const std::uint32_t* words) {
-    // As bits: no sum, in whatever arithmetic the process is, may change a scale that is subnormal or zero.
+    // The scale is copied as bits, since sums in the process's arithmetic could change one that is subnormal or zero.
     std::uint32_t scale_bits;
     std::memcpy(&scale_bits, &scale, sizeof scale_bits);
     const Words plus = Words{} + scale_bits, minus = plus ^ 0x80000000u;

@@ -1,4 +1,4 @@
-// Where each sign of noise comes from: the address of a random bit is part of the protocol.
+// Addresses of the random bits behind each sign of noise, which are part of the protocol.
 //
 // Noise is a random sign: bit 0 is +1, bit 1 is -1. The bits of one factor of one tensor for one member are the output
 // words of Threefry under
@@ -31,7 +31,7 @@ struct NoiseSource {
     bool is_negated;
 };
 
-// In antithetic pairs, members 2k and 2k + 1, both take the noise of 2k, the odd one negated; else each has its own.
+// The noise of a member: an antithetic pair, 2k and 2k + 1, has that of 2k, the odd one negated; else each has its own.
 inline NoiseSource noise_source(std::uint64_t member, bool is_antithetic) {
     if (!is_antithetic) return {member, false};
     return {member & ~std::uint64_t{1}, (member & 1) != 0};

@@ -58,7 +58,7 @@ private:
     std::vector<FloatBuffer> memory_;
 };
 
-// Where each factor of a member stands in its row of floats, and how to fill it from the noise words.
+// Positions of a member's factors in its row of floats, which is filled from the noise words.
 class FactorRows {
 public:
     FactorRows(const Rnn& rnn, float sigma);

@@ -272,7 +272,7 @@ struct Run {
         return logits;
     }
 
-    // Of kLanes rows from `first` on: the greatest logits, and the sums of exp(logit - greatest).
+    // The greatest logits, and the sums of exp(logit - greatest), of kLanes rows from `first` on.
     void softmax_sums(std::int64_t first, Floats& greatest, Floats& sums) const {
         Floats tail[kLanes];
         for (std::int64_t c = 0; c < rnn.tail; ++c) {

@@ -18,12 +18,12 @@ from fedlearn.es.optimizers.optimizer import Numbers, TensorStep
 from fedlearn.es.sums.estimate import Int32Array
 
 SMALLEST_POWER = 2.0**-1000
-"""Below it `1 - power` is exactly 1; powers stop here, since a process may flush subnormal numbers to zero."""
+"""The least power of a beta; below it `1 - power` is exactly 1, and a process may flush subnormal numbers to zero."""
 
 
 @final
 class Adam(msgspec.Struct, frozen=True, array_like=True, tag="adam"):
-    """Running means of the gradient and of its square, both with bias correction."""
+    """The optimizer Adam, with running means of the gradient and of its square, both with bias correction."""
 
     rate_to_adam: ClassVar[float] = 1.0
 

@@ -13,7 +13,7 @@ from fedlearn.es.optimizers.optimizer import TensorStep
 from fedlearn.es.sums.estimate import Int32Array
 
 BLOCK = 2**15
-"""Elements that a step in NumPy takes at once: what it works with stays in the processor's cache."""
+"""Number of elements that a step in NumPy takes at once, so that intermediate arrays stay in the processor's cache."""
 
 Step = TypeVar("Step", bound=Callable[..., None])
 
@@ -22,17 +22,17 @@ Step = TypeVar("Step", bound=Callable[..., None])
 def exact_arithmetic() -> Iterator[None]:
     """A context in which this thread rounds to nearest and keeps subnormal numbers, whatever the process does.
 
-    Each of NumPy's operations on float32 and each of Python's on floats then has one result on all machines. What
-    overflows becomes infinite without a warning, as in the core.
+    Each of NumPy's operations on float32 and each of Python's on floats then has one result on all machines. Numbers
+    that overflow become infinite without a warning, as in the core.
     """
     with es_core.FloatGuard(), np.errstate(all="ignore"):
         yield
 
 
 def elementwise(step: Step) -> Step:
-    """An optimizer's step in NumPy of which each element depends on its own numbers alone, taken block by block.
+    """Takes an optimizer's step in NumPy block by block; each element may depend on its own numbers alone.
 
-    Arrays for what lies between as long as the weights would cost more than the arithmetic.
+    Intermediate arrays as long as the weights would cost more than the arithmetic.
     """
 
     @wraps(step)

@@ -20,7 +20,7 @@ class Hyperparameter(msgspec.Struct, frozen=True):
     description: str
     default: float
     bounds: dict[str, float]
-    """Its range, by the names that msgspec's Meta has: ge, gt, le, lt."""
+    """The setting's range, by the names of msgspec's Meta: ge, gt, le, lt."""
 
 
 def hyperparameters(optimizer: type[msgspec.Struct]) -> dict[str, Hyperparameter]:
@@ -41,9 +41,9 @@ def hyperparameters(optimizer: type[msgspec.Struct]) -> dict[str, Hyperparameter
 
 
 def shared(optimizers: Mapping[str, type[msgspec.Struct]]) -> dict[str, Hyperparameter]:
-    """The hyperparameters of all these optimizers by their keys; the first one's default is that of a key.
+    """The hyperparameters of all these optimizers, by key, with the default of the first optimizer that has the key.
 
-    A description says what each optimizer takes the key for, and its own default where that is another one.
+    A description explains the key for each optimizer, with the optimizer's own default if it differs.
     """
     merged: dict[str, Hyperparameter] = {}
     for name, optimizer in optimizers.items():
@@ -63,5 +63,5 @@ def defaults(optimizer: type[msgspec.Struct]) -> dict[str, float]:
 
 
 def values(optimizer: type[msgspec.Struct], settings: Mapping[str, Any]) -> dict[str, float]:
-    """The values of an optimizer's fields, but the learning rate, in the settings of a run."""
+    """The values of an optimizer's fields, except the learning rate, in the settings of a run."""
     return {field: settings[own.key] for field, own in hyperparameters(optimizer).items()}

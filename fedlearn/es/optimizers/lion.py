@@ -18,7 +18,8 @@ from fedlearn.es.sums.estimate import Int32Array
 
 @final
 class Lion(msgspec.Struct, frozen=True, array_like=True, tag="lion"):
-    """The sign of the momentum and the newest gradient; it keeps one array, where Adam keeps two."""
+    """The optimizer Lion, which steps by the sign of momentum and newest gradient, and keeps one array to Adam's
+    two."""
 
     rate_to_adam: ClassVar[float] = 0.3
 

@@ -1,4 +1,4 @@
-"""What a replica asks of an optimizer."""
+"""The interface between a replica and its optimizer."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Protocol
@@ -13,16 +13,16 @@ Numbers = Mapping[str, float]
 
 
 class TensorStep(msgspec.Struct, frozen=True):
-    """What the step of one tensor goes by, beside the optimizer's own settings."""
+    """The values that the step of one tensor depends on, beside the optimizer's own settings."""
 
     numbers: Numbers
     """The optimizer's running numbers, as `advanced` gives them for this step."""
     gradient_scale: float
-    """Multiplies the integer estimate; the product is the gradient."""
+    """Factor on the integer estimate; the product is the gradient."""
     scale: float
     """The tensor's relative scale, which multiplies the learning rate."""
     decay: float
-    """Share of the weights that is taken off before the step."""
+    """The share of the weights that is subtracted before the step."""
 
 
 class Optimizer(Protocol):
@@ -35,15 +35,15 @@ class Optimizer(Protocol):
     """
 
     rate_to_adam: ClassVar[float]
-    """Its usual learning rate as a multiple of Adam's, where a run chooses the rate."""
+    """The usual learning rate as a multiple of Adam's, by which a run chooses the rate."""
 
     @property
     def learning_rate(self) -> float:
-        """Step size, before a tensor's relative scale."""
+        """The learning rate, before a tensor's relative scale."""
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the arrays that it keeps, each as long as the weights and at first zero."""
+        """Names of the arrays that the optimizer keeps, each as long as the weights and zero at first."""
 
     def advanced(self, numbers: Numbers) -> dict[str, float]:
         """The running numbers that a step uses and leaves behind, from those before it; before the first step there are

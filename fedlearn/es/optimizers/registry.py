@@ -20,7 +20,7 @@ HYPERPARAMETERS: Mapping[str, Hyperparameter] = shared(OPTIMIZERS)
 """The settings that optimizers declare, by their keys."""
 
 MOST_SLOTS = max(len(optimizer(0.0).slots) for optimizer in OPTIMIZERS.values())
-"""Arrays, as long as the weights, that an optimizer may keep."""
+"""The most arrays, each as long as the weights, that an optimizer keeps."""
 
 
 def optimizer_of(settings: Mapping[str, Any]) -> AnyOptimizer:

@@ -16,10 +16,10 @@ from fedlearn.es.sums.estimate import Int32Array
 
 @final
 class Sgd(msgspec.Struct, frozen=True, array_like=True, tag="sgd"):
-    """Steps along the gradient; without momentum it has no slots, which suits a model that barely fits into memory."""
+    """Gradient descent, which without momentum has no slots and so suits a model that barely fits into memory."""
 
     rate_to_adam: ClassVar[float] = 1.0
-    """Nothing better is known: it depends on the size of the gradients."""
+    """The usual rate of SGD depends on the size of the gradients, so Adam's is as good as any."""
 
     learning_rate: float
     momentum: Annotated[float, Meta(description="momentum", ge=0, lt=1)] = msgspec.field(default=0.9, name="beta1")
