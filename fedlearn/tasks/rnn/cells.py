@@ -74,7 +74,7 @@ def _gru(graph: OnnxGraph, sums: OnnxSums) -> tuple[str, ...]:
 
 
 def _lstm(graph: OnnxGraph, sums: OnnxSums) -> tuple[str, ...]:
-    """The step of `torch.nn.LSTM`, with input, forget, new and output gate one after another; the state is h, then c."""
+    """The step of `torch.nn.LSTM`: input, forget, new and output gate one after another; the state is h, then c."""
     name, (_, cell) = sums.layer, sums.state
     total = graph.add("Add", [sums.inner, sums.recurrent], [f"{name}_sum"])
     gates = [f"{name}_s{gate}" for gate in "ifgo"]
