@@ -47,7 +47,7 @@ MAX_STREAM_RUNS = 6
 """The most runs that one page overlays."""
 
 MAX_BODY_BYTES = 16 * 1024
-WISHES_PER_MINUTE = 12
+GENERATIONS_PER_MINUTE = 12
 """Requests for texts a minute of one address."""
 
 AGAIN_S = 10.0
@@ -75,7 +75,7 @@ class Board:
         self._abilities: dict[str, tuple[str, Abilities | None, float]] = {}
         """The abilities of each run's model: the run's birth, the result, and its time."""
         self._finding = asyncio.Lock()
-        self._wishes = RateLimit(WISHES_PER_MINUTE)
+        self._generations = RateLimit(GENERATIONS_PER_MINUTE)
         self._streams = Quota(MAX_STREAMS, of_one=STREAMS_OF_ONE)
         self._downloads = Quota(MAX_DOWNLOADS, of_one=DOWNLOADS_OF_ONE)
         self._texts = Quota(MAX_TEXTS, of_one=TEXTS_OF_ONE)
@@ -148,15 +148,15 @@ class Board:
     async def write(self, asked: Asked) -> ASGIApp:
         """Streams a text as it is written, a line of JSON for each piece."""
         folder = self._folder(asked)
-        if not self._wishes.take(network(asked.scope), time.monotonic()):
+        if not self._generations.take(network(asked.scope), time.monotonic()):
             return too_many("texts for your address")
         try:
-            wish = msgspec.json.decode(await body_of(asked), type=GenerationRequest)
+            generation = msgspec.json.decode(await body_of(asked), type=GenerationRequest)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise HTTPException(400, f"wish: {error}") from error
 
         async def lines() -> AsyncIterator[bytes]:
-            async for answer in self._asked(Request("write", str(folder.path), wish)):
+            async for answer in self._asked(Request("write", str(folder.path), generation)):
                 yield msgspec.json.encode(answer) + b"\n"
 
         answer = StreamingResponse(lines(), media_type="application/x-ndjson", headers=AS_IT_IS)

@@ -27,7 +27,7 @@ class Request(msgspec.Struct, frozen=True):
     what: Literal["write", "abilities"]
     folder: str
     """The folder of the run."""
-    wish: GenerationRequest = GenerationRequest()
+    generation: GenerationRequest = GenerationRequest()
 
 
 class Abilities(msgspec.Struct, frozen=True):

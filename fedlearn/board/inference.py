@@ -74,7 +74,7 @@ class LoadedModel:
         self._holding = holding
         return holding
 
-    def write(self, wish: GenerationRequest) -> Iterator[TextDelta]:
+    def write(self, generation: GenerationRequest) -> Iterator[TextDelta]:
         """The prompt and its continuation as it grows."""
         examiner = self.run.prepared.examiner
         if not isinstance(examiner, WritesText):
@@ -82,7 +82,7 @@ class LoadedModel:
             return
         replica = self.followed().replica
         tokenizer = examiner.tokenizer
-        prompt = tokenizer.encode(wish.prompt)
+        prompt = tokenizer.encode(generation.prompt)
         unknown = int(np.count_nonzero(prompt == tokenizer.unknown_token)) if tokenizer.unknown_token is not None else 0
         note = f"{unknown} of the prompt's characters are unknown to this model" if unknown else ""
         yield TextDelta(step=replica.step, note=note)
@@ -90,9 +90,9 @@ class LoadedModel:
         for growing in written(
             examiner.language_model(replica.weights),
             prompt,
-            length=wish.length,
-            n_beams=wish.beams or None,
-            given={} if wish.beams else {"temperature": wish.temperature},
+            length=generation.length,
+            n_beams=generation.beams or None,
+            given={} if generation.beams else {"temperature": generation.temperature},
             characters_per_token=examiner.characters_per_token,
             generator=np.random.default_rng(),
         ):
@@ -132,7 +132,7 @@ class Scribe:
             if request.what == "abilities":
                 yield self._model.abilities()
             else:
-                yield from self._model.write(request.wish)
+                yield from self._model.write(request.generation)
         except Exception as error:
             self._model = None
             # What it says may name files: it is for the operator.

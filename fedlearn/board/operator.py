@@ -84,14 +84,14 @@ async def carry_out(folder: RunFolder, given: Given) -> str:
     """
     if await asyncio.to_thread(live_status, folder) is None:
         return "No server has this run just now."
-    slip = await asyncio.to_thread(orders.give, folder.orders, given.written())
+    file = await asyncio.to_thread(orders.give, folder.orders, given.written())
     try:
         async with asyncio.timeout(ANSWER_S):
-            while (answer := orders.answer_to(slip)) is None:
+            while (answer := orders.answer_to(file)) is None:
                 await asyncio.sleep(INTERVAL_S)
     except TimeoutError:
-        is_taken = orders.is_taken(slip)
+        is_taken = orders.is_taken(file)
         return "The server has it, and is still at it." if is_taken else "The server did not take it."
     finally:
-        orders.withdraw(slip)
+        orders.withdraw(file)
     return answer.text

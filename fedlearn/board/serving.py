@@ -91,10 +91,10 @@ def server_of(app: ASGIApp, listening: socket.socket, proxies: Networks = ()) ->
     """Makes a server for this socket."""
     # Else the system keeps megabytes for each reader that does not read.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-    porter = ConnectionLimiter(proxies=proxies, total=min(MAX_CONNECTIONS, open_files() - OWN_FILES))
+    limiter = ConnectionLimiter(proxies=proxies, total=min(MAX_CONNECTIONS, open_files() - OWN_FILES))
     config = uvicorn.Config(
         app,
-        http=cast("type[asyncio.Protocol]", porter.protocol),
+        http=cast("type[asyncio.Protocol]", limiter.protocol),
         log_level="error",
         access_log=False,
         proxy_headers=bool(proxies),

@@ -265,7 +265,7 @@ def join(
             volunteer=volunteer,
             terminal=terminal,
             budget=budget,
-            duty=CpuThrottle(terms.max_cpu, n_processors) if is_limited else None,
+            throttle=CpuThrottle(terms.max_cpu, n_processors) if is_limited else None,
             direct=direct,
         )
 

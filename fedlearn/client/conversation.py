@@ -45,14 +45,14 @@ class Conversation:
         volunteer: VolunteerReplica,
         terminal: Terminal,
         budget: MemoryBudget | None = None,
-        duty: CpuThrottle | None = None,
+        throttle: CpuThrottle | None = None,
         direct: LineAddress | None = None,
     ) -> None:
         """`direct` is the address at which this machine listens for neighbours in a crew; None: it neither listens nor
         calls."""
         self._terminal = terminal
         self._budget = budget or MemoryBudget()
-        self._duty = duty
+        self._throttle = throttle
         self._worker = Worker(
             name=name,
             threads=threads,
@@ -176,9 +176,9 @@ class Conversation:
 
     def _rest(self) -> None:
         """Pauses trials for as long as the owner of this machine wants."""
-        if self._duty is None:
+        if self._throttle is None:
             return
-        rest_s = self._duty.rest_s(time.process_time(), self.now())
+        rest_s = self._throttle.rest_s(time.process_time(), self.now())
         if rest_s > 0.0:
             self._worker.rest(self.now() + rest_s)
             asyncio.get_running_loop().call_later(rest_s, self._wake)

@@ -70,7 +70,7 @@ class Coordinator:
         self._steps = steps
         self._digest = digest
         self._volunteers = self._entrance.volunteers
-        self._course = StepLoop(
+        self._loop = StepLoop(
             steps,
             self._volunteers,
             step=step,
@@ -95,14 +95,14 @@ class Coordinator:
     def disconnected(self, peer: Peer, reason: str, now: float) -> list[ServerEffect]:
         """Takes note that a connection ended; results of its volunteer that were counted stay counted."""
         volunteer = self._entrance.disconnected(peer)
-        if volunteer is None or self._course.is_over:
+        if volunteer is None or self._loop.is_over:
             return []
-        return [*self._entrance.forget(volunteer, reason), *self._course.close_if_complete(now)]
+        return [*self._entrance.forget(volunteer, reason), *self._loop.close_if_complete(now)]
 
     def received(self, peer: Peer, message: Message, now: float) -> list[ServerEffect]:
         """Takes a message that its connection found legal."""
         volunteer = self._volunteers.get(peer)
-        if volunteer is None or self._course.is_over:
+        if volunteer is None or self._loop.is_over:
             return []
         match message:
             case Hello():
@@ -113,25 +113,25 @@ class Coordinator:
             case Ready():
                 return self._admit(volunteer, message, now)
             case Result():
-                if volunteer.lease is not None and message.step == self._course.step:
+                if volunteer.lease is not None and message.step == self._loop.step:
                     volunteer.time_exchange(now - volunteer.lease.leased_at, message.busy_s)
                 return self._take(volunteer, message, now)
             case Goodbye():
-                return [*self._entrance.forget(volunteer, message.reason), *self._course.close_if_complete(now)]
+                return [*self._entrance.forget(volunteer, message.reason), *self._loop.close_if_complete(now)]
             case _:
                 return []
 
     def applied(self, digest: bytes, now: float) -> list[ServerEffect]:
         """Takes the digest of the server's replica after the last Update; every volunteer's replica must have the
         same."""
-        closed, self._course.closed = self._course.closed, None
+        closed, self._loop.closed = self._loop.closed, None
         assert closed is not None, "applied without an Update under way"
         self._digest = digest
         effects: list[ServerEffect] = [closed.report]
-        if reason := self._stop_reason or self._course.completion or closed.problem:
+        if reason := self._stop_reason or self._loop.completion or closed.problem:
             return [*effects, *self._end(reason + self._whose_lies(is_diverged=reason == closed.problem))]
         news = news_of(self._plan, self.status(now), closed.report.loss)
-        effects += settle_credit(self._volunteers.values(), self._ledger, self._course.step, now, news)
+        effects += settle_credit(self._volunteers.values(), self._ledger, self._loop.step, now, news)
         if now >= self._checkpoint_due:
             self._checkpoint_due = now + self._plan.checkpoint_time
             effects.append(SaveCheckpoint())
@@ -142,45 +142,45 @@ class Coordinator:
         for peer, result in held:
             if peer in self._volunteers:
                 effects += self._take(self._volunteers[peer], result, now)
-        return [*effects, *self._course.close_if_complete(now)]
+        return [*effects, *self._loop.close_if_complete(now)]
 
     def allow(self, allowed: frozenset[str] | None, now: float) -> list[ServerEffect]:
         """Takes the owner's new list of identities that may take part; None: everybody may."""
-        return [*self._entrance.allow(allowed), *self._course.close_if_complete(now)]
+        return [*self._entrance.allow(allowed), *self._loop.close_if_complete(now)]
 
     def send_away(self, who: str, now: float) -> list[ServerEffect]:
         """Parts with a volunteer for good, as `Membership.send_away` does, with the same errors."""
-        return [*self._entrance.send_away(who), *self._course.close_if_complete(now)]
+        return [*self._entrance.send_away(who), *self._loop.close_if_complete(now)]
 
     def replan(self, plan: RunPlan, now: float) -> None:
         """Changes the run's times, its end and its share of audits from now on."""
         self._plan = plan
         self._auditor.plan(plan.audit)
-        self._course.pace.plan(plan.time_per_step)
+        self._loop.pace.plan(plan.time_per_step)
         self._checkpoint_due = min(self._checkpoint_due, now + plan.checkpoint_time)
 
     def tick(self, now: float) -> list[ServerEffect]:
         """Advances the time: closes a step whose time is up, and a run that was complete when it was resumed."""
         effects = self._entrance.turn_out(now)
-        if self._course.completion and self._course.closed is None and not self._course.is_over:
-            return [*effects, *self._end(self._course.completion)]
-        return [*effects, *self._course.tick(now)]
+        if self._loop.completion and self._loop.closed is None and not self._loop.is_over:
+            return [*effects, *self._end(self._loop.completion)]
+        return [*effects, *self._loop.tick(now)]
 
     def stop(self, reason: str) -> list[ServerEffect]:
         """Ends the run as soon as the Update under way is applied; the open step is given up."""
-        if self._course.is_over:
+        if self._loop.is_over:
             return []
         self._stop_reason = reason
-        return [] if self._course.closed is not None else self._end(reason)
+        return [] if self._loop.closed is not None else self._end(reason)
 
     def status(self, now: float) -> Status:
         """The state of the run, for people and pages."""
         ready = sum(len(v.seats) or 1 for v in self._volunteers.values() if v.phase is Phase.READY)
         run_left_s = math.inf
         if self._plan.duration_s > 0.0:
-            run_left_s = max(self._plan.duration_s - elapsed_s_after(self._course.last), 0.0)
-        step_left_s = self._course.step_left_s(now)
-        return Status(step=self._course.step, volunteers=ready, step_left_s=step_left_s, run_left_s=run_left_s)
+            run_left_s = max(self._plan.duration_s - elapsed_s_after(self._loop.last), 0.0)
+        step_left_s = self._loop.step_left_s(now)
+        return Status(step=self._loop.step, volunteers=ready, step_left_s=step_left_s, run_left_s=run_left_s)
 
     def run_status(self, now: float) -> RunStatus:
         """The state of the run with its volunteers, for viewers."""
@@ -188,21 +188,21 @@ class Coordinator:
             self._plan,
             self.status(now),
             self._volunteers.values(),
-            self._course.open,
+            self._loop.open,
             self._ledger,
-            members_per_s=self._course.members_per_s,
+            members_per_s=self._loop.members_per_s,
             paused_by=self._steps.paused_by,
         )
 
     @property
     def has_open_step(self) -> bool:
         """Whether volunteers work on a step, which its Update will end."""
-        return self._course.open is not None
+        return self._loop.open is not None
 
     @property
     def is_between_steps(self) -> bool:
         """Whether no step is open, and the replica has taken the last one."""
-        return not self.has_open_step and self._course.closed is None
+        return not self.has_open_step and self._loop.closed is None
 
     # ---- volunteers come and go
 
@@ -211,12 +211,12 @@ class Coordinator:
         if self._plan.is_seated(volunteer.memory_bytes) and not volunteer.seats:
             volunteer.phase = Phase.SEATED
             return [NeedsSeat(volunteer.peer)]
-        if self._course.closed is not None:
+        if self._loop.closed is not None:
             return []
-        is_first, volunteer.snapshot = volunteer.snapshot is None, (self._course.step, self._digest)
+        is_first, volunteer.snapshot = volunteer.snapshot is None, (self._loop.step, self._digest)
         volunteer.phase = Phase.SYNCING
         held = volunteer.held if is_first else None
-        block = send_block(volunteer, self._steps.block_of(self._course.step))
+        block = send_block(volunteer, self._steps.block_of(self._loop.step))
         return [*block, SendWeights(volunteer.peer, is_first, held)]
 
     def _admit(self, volunteer: Volunteer, ready: Ready, now: float) -> list[ServerEffect]:
@@ -227,19 +227,19 @@ class Coordinator:
         if not volunteer.has_joined:
             volunteer.has_joined = True
             effects.append(Joined(volunteer.name))
-        return [*effects, *self._course.open_next(now)]
+        return [*effects, *self._loop.open_next(now)]
 
     def fell_behind(self, peer: Peer, now: float, why: str = LAGS) -> list[ServerEffect]:
         """Sends a peer the weights instead of the Updates that wait for it, which are longer by now."""
         volunteer = self._volunteers.get(peer)
-        if volunteer is None or volunteer.phase not in (Phase.READY, Phase.SEATED) or self._course.is_over:
+        if volunteer is None or volunteer.phase not in (Phase.READY, Phase.SEATED) or self._loop.is_over:
             return []
         if volunteer.lease is not None:
             volunteer.lease.end()
             volunteer.lease = None
         volunteer.phase = Phase.WAITING
         resync = Send(peer, Resync(why))
-        return [resync, *self._synchronise(volunteer), *self._course.close_if_complete(now)]
+        return [resync, *self._synchronise(volunteer), *self._loop.close_if_complete(now)]
 
     def _quarantine(self, volunteer: Volunteer, what: str) -> list[ServerEffect]:
         effects = self._entrance.quarantine(volunteer, what)
@@ -250,18 +250,18 @@ class Coordinator:
     @property
     def is_over(self) -> bool:
         """Whether nothing more happens in the run."""
-        return self._course.is_over
+        return self._loop.is_over
 
     @property
     def position(self) -> tuple[int, bytes]:
         """The step that is open or comes next, and the digest of the replica before it, once the last Update is
         applied."""
-        return self._course.step, self._digest
+        return self._loop.step, self._digest
 
     @property
     def block(self) -> bytes:
         """The block of data of the step that is open or comes next."""
-        return self._steps.block_of(self._course.step)
+        return self._steps.block_of(self._loop.step)
 
     def volunteer(self, peer: Peer) -> Volunteer:
         """The volunteer on a connection."""
@@ -284,20 +284,20 @@ class Coordinator:
 
     def _take(self, volunteer: Volunteer, result: Result, now: float) -> list[ServerEffect]:
         """Counts a Result, unless it is late, of a drifted replica, or not what was leased."""
-        lease, step = volunteer.lease, self._course.open
-        if volunteer.phase is not Phase.READY or lease is None or step is None or result.step != self._course.step:
+        lease, step = volunteer.lease, self._loop.open
+        if volunteer.phase is not Phase.READY or lease is None or step is None or result.step != self._loop.step:
             return []
         if result.first_member < step.first_member:
             return []  # of a population that was given up
         if volunteer.cut_at == result.step and result.first_member != lease.first_member + lease.n_received:
             return []  # of a lease that was taken from it
-        if self._course.closed is not None:
+        if self._loop.closed is not None:
             # The server's own replica is still taking the last step: its digest is not known yet.
             self._held.append((volunteer.peer, result))
             return []
         if result.digest != self._digest:
-            effects = self._quarantine(volunteer, f"its digest of step {self._course.step} is not the server's")
-            return [*effects, *self._course.close_if_complete(now)]
+            effects = self._quarantine(volunteer, f"its digest of step {self._loop.step} is not the server's")
+            return [*effects, *self._loop.close_if_complete(now)]
         problem = lease.take(
             result.first_member,
             result.losses,
@@ -307,7 +307,7 @@ class Coordinator:
         )
         if problem:
             effects = self._entrance.dismiss(volunteer, Farewell("refused", problem))
-            return [*effects, *self._course.close_if_complete(now)]
+            return [*effects, *self._loop.close_if_complete(now)]
         if volunteer.snapshot is not None and result.step > volunteer.snapshot[0]:
             volunteer.n_resyncs = 0
         volunteer.standing.n_idle = 0
@@ -316,7 +316,7 @@ class Coordinator:
             volunteer.standing.was_in_time()
         lease.duration_s = now - lease.leased_at
         step.took(now)
-        return [*self._audit(volunteer, lease, step, result), *self._course.close_if_complete(now)]
+        return [*self._audit(volunteer, lease, step, result), *self._loop.close_if_complete(now)]
 
     # ---- steps that somebody else closes
 
@@ -327,24 +327,24 @@ class Coordinator:
 
     def assigned(self, now: float) -> list[ServerEffect]:
         """Opens a step if that is possible now."""
-        return self._course.open_next(now)
+        return self._loop.open_next(now)
 
     def lease_again(self, volunteer: Volunteer, first_member: int, quota: int, now: float) -> list[ServerEffect]:
         """Asks a volunteer for members of the open step that nobody leases any more."""
-        return self._course.lease_again(volunteer, first_member, quota, now)
+        return self._loop.lease_again(volunteer, first_member, quota, now)
 
     def close(self, closed: ClosedStep, now: float) -> list[ServerEffect]:
         """Ends the open step with this outcome."""
-        return self._course.close(closed, now)
+        return self._loop.close(closed, now)
 
     def abandon(self) -> None:
         """Gives up the open step: further results of it are not taken."""
-        self._course.abandon()
+        self._loop.abandon()
 
     def moved(self, step: int, digest: bytes, now: float) -> list[ServerEffect]:
         """Takes note that the replica has weights that no step made: they are sent to all volunteers that follow it."""
         self.abandon()
-        self._course.step, self._digest = step, digest
+        self._loop.step, self._digest = step, digest
         effects: list[ServerEffect] = []
         for peer, volunteer in list(self._volunteers.items()):
             if volunteer.phase is Phase.SYNCING:
@@ -365,7 +365,7 @@ class Coordinator:
 
     def recomputed(self, claim: Claim, finding: Finding, verdict: Verdict, now: float) -> list[ServerEffect]:
         """Takes the outcome of a claim whose trials the server computed itself."""
-        if self._course.is_over:
+        if self._loop.is_over:
             return []
         finding, verdict = self._auditor.settle(claim, finding, verdict)
         effects: list[ServerEffect] = []
@@ -376,20 +376,20 @@ class Coordinator:
             claim.lease.release()
         if finding is Finding.UNDECIDABLE:
             effects.append(Notice("audits are off: losses of this task differ when they are computed again"))
-        return [*effects, *self._course.close_if_complete(now)]
+        return [*effects, *self._loop.close_if_complete(now)]
 
     # ---- the end
 
     def _whose_lies(self, *, is_diverged: bool) -> str:
         """A clause that names those whose false results may have made the run diverge, for the reason of its end; else
         empty."""
-        names = self._auditor.false_since(self._course.step - 2 * PATIENCE) if is_diverged else []
+        names = self._auditor.false_since(self._loop.step - 2 * PATIENCE) if is_diverged else []
         return f"; false results came from {', '.join(names)}" if names else ""
 
     def _end(self, reason: str) -> list[ServerEffect]:
-        self._course.end()
+        self._loop.end()
         # A stopped run may be resumed: its volunteers look for it again.
-        farewell = Farewell("run_ended" if self._course.completion else "try_again", reason)
+        farewell = Farewell("run_ended" if self._loop.completion else "try_again", reason)
         parting: list[ServerEffect] = [Dismiss(peer, farewell) for peer, v in self._volunteers.items() if v.name]
-        credit = settle_last_credit(self._volunteers.values(), self._ledger, self._course.step)
+        credit = settle_last_credit(self._volunteers.values(), self._ledger, self._loop.step)
         return [*credit, SaveCheckpoint(), *parting, EndRun(reason)]

@@ -167,7 +167,7 @@ def _volunteer_status(volunteer: Volunteer, crew: Volunteer | None, population: 
         share=lease.quota / population / n_alike if lease is not None and population else 0.0,
         members=lease.n_received // n_alike if lease is not None else 0,
         exchange_s=at_work.exchange_s,
-        trust="proven" if standing.is_proven else "stranger",
+        trust="proven" if standing.is_trusted else "stranger",
         caught=standing.n_caught,
         digest=_digest_of(volunteer, at_work),
         credit=Earnings(credit.members, credit.work, credit.seconds, credit.agreed, credit.caught),

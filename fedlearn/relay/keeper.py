@@ -128,7 +128,7 @@ class RelayKeeper:
         """Gives None, since volunteers below hold whole replicas."""
         del coordinator
 
-    def desk(self, coordinator: Coordinator) -> None:
+    def order_inbox(self, coordinator: Coordinator) -> None:
         """Gives None, since orders are given to the server above."""
         del coordinator
 

@@ -111,7 +111,7 @@ class Server:
         self._tally = Tally()
         self._is_compute_shared = compute is not None
         self._compute = compute or ThreadPoolExecutor(max_workers=1)
-        self._desk = trainer.desk(self._coordinator)
+        self._order_inbox = trainer.order_inbox(self._coordinator)
         self._agenda = Agenda()
         self._is_looking = False
         self._background: set[asyncio.Task[None]] = set()
@@ -313,8 +313,8 @@ class Server:
             if self._view.is_due(now):
                 self._told.on_status(self._status())
             self._renew(now, local)
-            if self._desk is not None and self._desk.is_due(now):
-                self._start(self._desk.look(self))
+            if self._order_inbox is not None and self._order_inbox.is_due(now):
+                self._start(self._order_inbox.look(self))
             for problem in local.problems():
                 self._told.on_problem(problem)
             await asyncio.sleep(TICK_S)

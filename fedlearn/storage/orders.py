@@ -104,29 +104,29 @@ def give(folder: Path, order: Order) -> OrderFile:
     payload = msgspec.json.encode(order)
     msgspec.json.decode(payload, type=Order)  # msgspec checks texts only when it decodes
     _make(folder)
-    slip = OrderFile(folder, f"{time.time_ns():020d}-{secrets.token_hex(8)}")
-    replace_file(slip.order, payload)
-    return slip
+    file = OrderFile(folder, f"{time.time_ns():020d}-{secrets.token_hex(8)}")
+    replace_file(file.order, payload)
+    return file
 
 
-def is_taken(slip: OrderFile) -> bool:
+def is_taken(file: OrderFile) -> bool:
     """Whether the server has taken the order."""
-    return not slip.order.exists()
+    return not file.order.exists()
 
 
-def answer_to(slip: OrderFile) -> Answer | None:
+def answer_to(file: OrderFile) -> Answer | None:
     """The server's answer; None until it is there."""
     try:
-        return msgspec.json.decode(_content(slip.answer), type=Answer)
+        return msgspec.json.decode(_content(file.answer), type=Answer)
     except (OSError, ValueError):
         return None
 
 
-def withdraw(slip: OrderFile) -> None:
+def withdraw(file: OrderFile) -> None:
     """Removes an order, if it was not taken, and its answer."""
     with suppress(OSError):
-        slip.order.unlink(missing_ok=True)
-        slip.answer.unlink(missing_ok=True)
+        file.order.unlink(missing_ok=True)
+        file.answer.unlink(missing_ok=True)
 
 
 def take(folder: Path) -> tuple[list[tuple[OrderFile, Order]], list[str]]:
@@ -153,13 +153,13 @@ def take(folder: Path) -> tuple[list[tuple[OrderFile, Order]], list[str]]:
     return taken, problems
 
 
-def reply(slip: OrderFile, answer: Answer) -> None:
+def reply(file: OrderFile, answer: Answer) -> None:
     """Writes the answer to an order, as a server.
 
     Raises:
         StorageError: the disk refuses.
     """
-    replace_file(slip.answer, msgspec.json.encode(answer))
+    replace_file(file.answer, msgspec.json.encode(answer))
 
 
 def clear(folder: Path) -> None:

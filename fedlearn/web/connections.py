@@ -92,9 +92,9 @@ class ConnectionLimiter:
 class TimeoutProtocol(asyncio.Protocol):
     """A connection of uvicorn's, which is cut when it takes too long."""
 
-    def __init__(self, inner: H11Protocol, porter: ConnectionLimiter) -> None:
+    def __init__(self, inner: H11Protocol, limiter: ConnectionLimiter) -> None:
         self._inner = inner
-        self._porter = porter
+        self._limiter = limiter
         self.key: str | None = None
         """The address for which its slot counts; None where it has none."""
         self._is_known = False
@@ -121,15 +121,15 @@ class TimeoutProtocol(asyncio.Protocol):
 
     def _leave_place(self) -> None:
         if self.key is not None:
-            self._porter.left(self, self.key)
+            self._limiter.left(self, self.key)
             self.key = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         peer = transport.get_extra_info("peername")
-        key = self._porter.key_of(peer[0] if peer else "")
-        if not self._porter.enter(self, key):
+        key = self._limiter.key_of(peer[0] if peer else "")
+        if not self._limiter.enter(self, key):
             transport.abort()
             return
         self.key, self._is_known = key, True
@@ -140,7 +140,7 @@ class TimeoutProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.key is None:
             return
-        self._porter.asked(self)
+        self._limiter.asked(self)
         self._inner.data_received(data)
         self._await_request()
 

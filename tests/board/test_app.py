@@ -159,8 +159,10 @@ def test_nothing_but_json_counts_as_json(client: TestClient, content_type: str) 
 
 
 def test_one_address_has_few_wishes_a_minute(client: TestClient) -> None:
-    codes = [client.post("/api/runs/1/write", content=b"").status_code for _ in range(module.WISHES_PER_MINUTE + 1)]
-    assert codes == [415] * module.WISHES_PER_MINUTE + [429]
+    codes = [
+        client.post("/api/runs/1/write", content=b"").status_code for _ in range(module.GENERATIONS_PER_MINUTE + 1)
+    ]
+    assert codes == [415] * module.GENERATIONS_PER_MINUTE + [429]
 
 
 def test_abilities_are_asked_for_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -317,7 +317,7 @@ def test_share_of_the_processors_limits_threads(
     )
     ((given, _, _),) = Conversation.begun
     assert given["threads"] == told
-    assert (given["duty"] is None) == (share == 1.0)
+    assert (given["throttle"] is None) == (share == 1.0)
     assert given["budget"] == MemoryBudget(7)
 
 

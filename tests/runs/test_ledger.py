@@ -58,4 +58,4 @@ def test_what_adds_up_against_an_identity_outlasts_a_restart(folder: RunFolder) 
 
 def test_who_was_caught_is_trusted_by_no_resumed_run_for_what_was_right_before() -> None:
     (dora,) = standings_of({"d": Earned(name="dora", members=48, agreed=10 * PROOF_GROUPS, caught=1)})
-    assert (dora.n_agreed, dora.n_caught, dora.is_proven) == (0, 1, False)
+    assert (dora.n_agreed, dora.n_caught, dora.is_trusted) == (0, 1, False)

@@ -14,7 +14,7 @@ from fedlearn.board import app
 from fedlearn.board.app import Board
 from fedlearn.runs.run import Run
 from fedlearn.storage.checkpoint import checkpoint_at
-from fedlearn.web import connections as porter
+from fedlearn.web import connections as limiter
 from fedlearn.web.quotas import Quota
 from tests.board.live import listening_board
 
@@ -25,8 +25,8 @@ SMALL = 4096
 
 @pytest.fixture
 def port(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(porter, "REQUEST_S", 0.5)
-    monkeypatch.setattr(porter, "READING_S", 0.5)
+    monkeypatch.setattr(limiter, "REQUEST_S", 0.5)
+    monkeypatch.setattr(limiter, "READING_S", 0.5)
     with listening_board(root) as (_, port):
         yield port
 
@@ -90,7 +90,7 @@ def test_second_request_of_a_connection_has_its_own_time(port: int) -> None:
 def test_stream_that_is_silent_is_no_slow_request(port: int) -> None:
     with connected(port, says=request(port, "/api/events?runs=1")) as line:
         assert b"200" in line.recv(15, socket.MSG_WAITALL)
-        line.settimeout(4 * porter.REQUEST_S)
+        line.settimeout(4 * limiter.REQUEST_S)
         assert not is_cut(line)
 
 
@@ -118,11 +118,11 @@ def test_slow_reader_that_reads_on_gets_all_of_it(port: int, run: Run) -> None:
             n_got += len(piece)
             time.sleep(0.02)  # the pace of the reader, who takes longer in all than a pause may be
         assert n_got > size
-        assert time.monotonic() - begun > 2 * porter.READING_S
+        assert time.monotonic() - begun > 2 * limiter.READING_S
 
 
 def test_connections_of_one_address_are_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(porter, "MAX_OF_ADDRESS", 3)
+    monkeypatch.setattr(limiter, "MAX_OF_ADDRESS", 3)
     with listening_board(root) as (_, port), ExitStack() as lines:
         kept = [lines.enter_context(connected(port, says=request(port, "/api/events"))) for _ in range(3)]
         assert all(line.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200" for line in kept)
@@ -143,7 +143,7 @@ IDLE = [
 def test_connections_that_are_held_lock_nobody_out_who_asks(
     root: Path, monkeypatch: pytest.MonkeyPatch, says: bytes | None
 ) -> None:
-    monkeypatch.setattr(porter, "MAX_OF_ADDRESS", 3)
+    monkeypatch.setattr(limiter, "MAX_OF_ADDRESS", 3)
     with listening_board(root) as (_, port), ExitStack() as lines:
         held = []
         for _ in range(10):
@@ -159,7 +159,7 @@ def test_connections_that_are_held_lock_nobody_out_who_asks(
 
 
 def test_connection_that_asked_nothing_for_longest_goes_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(porter, "MAX_OF_ADDRESS", 3)
+    monkeypatch.setattr(limiter, "MAX_OF_ADDRESS", 3)
     with listening_board(root) as (_, port), ExitStack() as lines:
         stream, first, second = (lines.enter_context(connected(port, buffer=65536)) for _ in range(3))
         for line, path in ((stream, "/api/events"), (first, "/api/nothing"), (second, "/api/nothing")):
@@ -176,7 +176,7 @@ def test_connection_that_asked_nothing_for_longest_goes_first(root: Path, monkey
 
 
 def test_whoever_does_not_read_goes_where_nobody_is_idle(run: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(porter, "MAX_OF_ADDRESS", 2)
+    monkeypatch.setattr(limiter, "MAX_OF_ADDRESS", 2)
     checkpoint_at(run.folder, 5).write_bytes(bytes(8 * 2**20))
     with listening_board(root) as (_, port), ExitStack() as lines:
         stream = lines.enter_context(connected(port, says=request(port, "/api/events")))
@@ -193,7 +193,7 @@ class Held:
 
     is_read = True
 
-    def __init__(self, keeper: porter.ConnectionLimiter, key: str) -> None:
+    def __init__(self, keeper: limiter.ConnectionLimiter, key: str) -> None:
         self.key, self._keeper = key, keeper
         self.is_answering = self.is_gone = False
 
@@ -208,7 +208,7 @@ class Held:
 
 
 def test_where_all_places_are_taken_whoever_has_most_gives_one_up() -> None:
-    keeper = porter.ConnectionLimiter(total=4)
+    keeper = limiter.ConnectionLimiter(total=4)
     held = [Held(keeper, key) for key in "abbb"]
     assert [one.enter() for one in held] == [True] * 4
     assert Held(keeper, "c").enter()
@@ -263,6 +263,6 @@ def test_one_address_holds_some_of_the_streams_and_another_one_still_gets_in(
 
 
 def test_proxy_has_as_many_connections_as_there_are() -> None:
-    keeper = porter.ConnectionLimiter(proxies=(ipaddress.ip_network("10.0.0.0/8"),))
+    keeper = limiter.ConnectionLimiter(proxies=(ipaddress.ip_network("10.0.0.0/8"),))
     assert [keeper.key_of(address) for address in ("10.1.2.3", "11.1.2.3", "odd")] == ["", "11.1.2.3", "odd"]
     assert isinstance(keeper.places, Quota)

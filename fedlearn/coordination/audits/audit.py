@@ -39,14 +39,14 @@ class Claim(msgspec.Struct, frozen=True, eq=False):
     """The whole Result that these trials are from, where its exact sum is checked as well."""
     is_owed: bool = False
     """Whether members wait for the verdict, so that nothing else may take its place."""
-    trail: ActivationLog | None = None
+    log: ActivationLog | None = None
     """The route of these trials through a crew; None where one machine computed them."""
 
-    def through(self, trail: ActivationLog) -> "Claim":
+    def through(self, log: ActivationLog) -> "Claim":
         """The same claim about trials of a crew, where a difference in a last digit may flip a value that travels in
         few bits."""
-        tolerance = self.tolerance if trail.wire == "float32" else LOOSE
-        return msgspec.structs.replace(self, trail=trail, tolerance=tolerance)
+        tolerance = self.tolerance if log.wire == "float32" else LOOSE
+        return msgspec.structs.replace(self, log=log, tolerance=tolerance)
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -82,7 +82,7 @@ class Auditor:
         """Whether an identity's results count before they are checked."""
         if self._is_alarmed and self._share > 0.0:
             return standing.is_local
-        return standing.is_proven or self._share == 0.0
+        return standing.is_trusted or self._share == 0.0
 
     def alarm(self, *, on: bool) -> None:
         """Trusts nobody while losses look as if the run diverged: they may be false losses of volunteers that were
@@ -205,7 +205,7 @@ class Auditor:
 
     def _n_wanted(self, claim: Claim) -> int:
         """Number of groups of a Result that the server should check; a rounded sum counts as one."""
-        trials, is_doubtful = claim.trials, claim.lease.is_held or not claim.standing.is_proven
+        trials, is_doubtful = claim.trials, claim.lease.is_held or not claim.standing.is_trusted
         if trials.perturbation.is_summed:
             return int(is_doubtful or self._random() < max(self._share, LEAST_CHANCE))
         is_helped = self._has_helpers and not is_doubtful and not self._lags and not claim.standing.is_shared

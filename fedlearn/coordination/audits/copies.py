@@ -44,7 +44,7 @@ def _is_able(share: Share) -> bool:
     copies are in, as it is from them that the server finds out which seat was false.
     """
     standing = share.volunteer.standing
-    return share.gates and standing.is_proven and not standing.is_shared
+    return share.gates and standing.is_trusted and not standing.is_shared
 
 
 def _own(step: OpenStep, share: Share, auditor: Auditor) -> tuple[Volunteer, Lease]:

@@ -92,7 +92,7 @@ class SeatHolder:
         """Step of the part that was last sent to it; it has been sent every Update since."""
         self.said: tuple[int, bytes] | None = None
         """Step and digest of its last message."""
-        self.proven_at = -1
+        self.confirmed_at = -1
         """Step at which its digest was last confirmed."""
         self.due: float | None = None
         """Time by which it must have answered; None while it owes no answer."""
@@ -125,7 +125,7 @@ class SeatHolder:
 
     def forget_part(self) -> None:
         """Takes note that its weights are not those of its stage."""
-        self.needs_part, self.said, self.proven_at, self.due = True, None, -1, None
+        self.needs_part, self.said, self.confirmed_at, self.due = True, None, -1, None
 
     def owes(self, now: float) -> None:
         """Takes note that it was given work to answer."""
@@ -156,7 +156,7 @@ class Crew:
         self.number = number
         self.cuts, self.shards, self.places = draft.cuts, draft.shards, draft.places
         self.window, self.reason = draft.window, draft.reason
-        self.sitters: list[SeatHolder | None] = [None] * len(draft.places)
+        self.holders: list[SeatHolder | None] = [None] * len(draft.places)
         self.peer: Peer | None = None
         """The number by which the coordinator knows the crew, once all its seats are ready."""
         self.assignment: Assignment | None = None
@@ -173,20 +173,20 @@ class Crew:
         seat knows that members have passed (`_told`)."""
         self.incomplete_since = 0.0
 
-    def seat(self, sitter: SeatHolder, place: int) -> None:
+    def seat(self, holder: SeatHolder, place: int) -> None:
         """Gives a seat to a volunteer."""
-        self.sitters[place] = sitter
-        sitter.crew, sitter.place = self, place
-        sitter.volunteer.tensors = sitter.tensors
-        sitter.forget_part()
+        self.holders[place] = holder
+        holder.crew, holder.place = self, place
+        holder.volunteer.tensors = holder.tensors
+        holder.forget_part()
 
-    def free(self, sitter: SeatHolder, now: float) -> None:
+    def free(self, holder: SeatHolder, now: float) -> None:
         """Takes a volunteer's seat away."""
-        self.through_server -= {sitter.place - 1, sitter.place}
-        self.sitters[sitter.place] = sitter.crew = None
-        if sitter.line is not SeatState.SYNCING:
-            sitter.owes_nothing(now)
-        sitter.volunteer.tensors, sitter.is_awaited = (), False
+        self.through_server -= {holder.place - 1, holder.place}
+        self.holders[holder.place] = holder.crew = None
+        if holder.line is not SeatState.SYNCING:
+            holder.owes_nothing(now)
+        holder.volunteer.tensors, holder.is_awaited = (), False
         self.incomplete_since = now
 
     def lease(self, assignment: Assignment, now: float) -> None:
@@ -194,10 +194,10 @@ class Crew:
         self.end_lease(now)
         self.assignment = assignment
         self.taken = self.reported = self._told = assignment.first_member
-        for sitter in self.seated:
-            sitter.next_member = assignment.first_member
-            if sitter.place == 0:
-                sitter.owes(now)
+        for holder in self.seated:
+            holder.next_member = assignment.first_member
+            if holder.place == 0:
+                holder.owes(now)
 
     def end_lease(self, now: float) -> None:
         """Ends the lease without further results; holders that were sent a part must still answer."""
@@ -205,21 +205,21 @@ class Crew:
         self.results.clear()
         for sent in self.sent:
             sent.clear()
-        for sitter in self.seated:
-            if sitter.line is not SeatState.SYNCING:
-                sitter.owes_nothing(now)
+        for holder in self.seated:
+            if holder.line is not SeatState.SYNCING:
+                holder.owes_nothing(now)
 
-    def took(self, sitter: SeatHolder, said: Work, now: float) -> None:
+    def took(self, holder: SeatHolder, said: Work, now: float) -> None:
         """Takes a seat's correct message: this seat and the next one are to go on, and the first one as well."""
-        sitter.next_member = end_of(said)
+        holder.next_member = end_of(said)
         if isinstance(said, Activations):
-            self.sent[sitter.place].append(said)
+            self.sent[holder.place].append(said)
         elif isinstance(said, Result):
             self.results.append(said)
-            self.reported = sitter.next_member
-        sitter.answered()
-        follower = self.sitters[sitter.place + 1] if sitter.place + 1 < len(self.sitters) else None
-        for one in (sitter, follower, self.sitters[0]):
+            self.reported = holder.next_member
+        holder.answered()
+        follower = self.holders[holder.place + 1] if holder.place + 1 < len(self.holders) else None
+        for one in (holder, follower, self.holders[0]):
             if one is not None and self._owes(one):
                 one.owes(now)
 
@@ -229,11 +229,11 @@ class Crew:
         if assignment is None or (through := self._through(assignment)) <= self._told:
             return []
         self._told = through
-        return [Send(sitter.peer, Taken(assignment.step, through)) for sitter in self.seated[:1]]
+        return [Send(holder.peer, Taken(assignment.step, through)) for holder in self.seated[:1]]
 
     def _through(self, assignment: Assignment) -> int:
         """The member before which all seats are done, with at most a group of losses that are not handed up."""
-        done = [sitter.next_member for sitter in self.seated]
+        done = [holder.next_member for holder in self.seated]
         return min(*done, self.taken + assignment.group_size)
 
     def hand_up(self, result: Result) -> None:
@@ -241,27 +241,27 @@ class Crew:
         self.taken = result.first_member + result.losses.size
         self.sent = [[said for said in sent if said.first_member >= self.taken] for sent in self.sent]
 
-    def trail(self, first_member: int, n_members: int, *, wire: ActivationCodec) -> ActivationLog:
+    def log(self, first_member: int, n_members: int, *, wire: ActivationCodec) -> ActivationLog:
         """The route through the crew of members whose losses are not handed up."""
         members = range(first_member, first_member + n_members)
         sent = tuple(tuple(said for said in at_cut if said.first_member in members) for at_cut in self.sent)
         return ActivationLog(self.cuts, self.shards, wire, self.places[0].batch, sent)
 
-    def _owes(self, sitter: SeatHolder) -> bool:
+    def _owes(self, holder: SeatHolder) -> bool:
         """Whether a seat has unanswered work; the first one owes the first group, however late."""
         assignment = self.assignment
         assert assignment is not None, "work without a lease"
-        given = self._given(sitter.place)
-        if sitter.place == 0:
+        given = self._given(holder.place)
+        if holder.place == 0:
             given = min(given, assignment.first_member + assignment.group_size)
-        return sitter.next_member < given
+        return holder.next_member < given
 
     def _given(self, place: int) -> int:
         """The member before which a seat may have answered."""
         assignment = self.assignment
         assert assignment is not None, "work without a lease"
         if place > 0:
-            before = self.sitters[place - 1]
+            before = self.holders[place - 1]
             return before.next_member if before is not None else assignment.first_member
         through, batch = self._through(assignment) - assignment.first_member, self.places[0].batch
         most = reach(through, window=self.window, batch=batch, group_size=assignment.group_size)
@@ -285,56 +285,57 @@ class Crew:
     @property
     def seated(self) -> list[SeatHolder]:
         """The holders of seats."""
-        return [sitter for sitter in self.sitters if sitter is not None]
+        return [holder for holder in self.holders if holder is not None]
 
     @property
     def is_ready(self) -> bool:
         """Whether all stages are held by volunteers that have loaded their parts."""
         return all(
-            sitter is not None and sitter.line is SeatState.ACTIVE and sitter.proven_at >= 0 for sitter in self.sitters
+            holder is not None and holder.line is SeatState.ACTIVE and holder.confirmed_at >= 0
+            for holder in self.holders
         )
 
     @property
     def name(self) -> str:
-        return f"crew {self.number} ({', '.join(sitter.volunteer.name for sitter in self.seated)})"
+        return f"crew {self.number} ({', '.join(holder.volunteer.name for holder in self.seated)})"
 
-    def complaint(self, sitter: SeatHolder, said: Work) -> str:
+    def complaint(self, holder: SeatHolder, said: Work) -> str:
         """Describes what is wrong with a message of the open lease; empty where nothing is."""
         assignment, last = self.assignment, len(self.places) - 1
         assert assignment is not None, "work without a lease"
-        if isinstance(said, Activations) == (sitter.place == last):
-            expected = "losses" if sitter.place == last else "activations"
-            return f"seat {sitter.place} of {self.name}: expected {expected}, got {type(said).__name__}"
+        if isinstance(said, Activations) == (holder.place == last):
+            expected = "losses" if holder.place == last else "activations"
+            return f"seat {holder.place} of {self.name}: expected {expected}, got {type(said).__name__}"
         size = assignment.group_size
         # What came straight from the seat before may be here sooner than word of it.
-        is_told = sitter.place - 1 not in self.direct
-        most = self._given(sitter.place) if is_told else assignment.first_member + assignment.quota
+        is_told = holder.place - 1 not in self.direct
+        most = self._given(holder.place) if is_told else assignment.first_member + assignment.quota
         if isinstance(said, Taken):
             most = min(most, self.reported + size - 1)
-            if sitter.next_member < said.next_member <= most:
+            if holder.next_member < said.next_member <= most:
                 return ""
-            expected = f"a member from {sitter.next_member + 1} to {most}"
+            expected = f"a member from {holder.next_member + 1} to {most}"
             return f"members of {self.name}: expected to be through before {expected}, got {said.next_member}"
         n_members = members_of(said)
-        first = self.reported if isinstance(said, Result) else sitter.next_member
+        first = self.reported if isinstance(said, Result) else holder.next_member
         if said.first_member != first or not 0 < n_members <= most - first:
             return (
                 f"members of {self.name}: expected some from {first} to {most - 1}, "
                 f"got {n_members} from {said.first_member} on"
             )
-        offset, place = said.first_member - assignment.first_member, self.places[sitter.place]
+        offset, place = said.first_member - assignment.first_member, self.places[holder.place]
         if isinstance(said, Result):
             whole = f"members of {self.name}: expected losses of whole groups of {size}, got {n_members}"
             return whole if n_members % size else ""
-        if sitter.place not in self.direct:
+        if holder.place not in self.direct:
             misfit = misfit_of(said, place, offset=offset, group_size=size)
         else:
             misfit = f"expected none here, got {len(said.payload)} bytes" if said.payload else ""
         return misfit and f"activations of {self.name}: {misfit}"
 
-    def size_of(self, sitter: SeatHolder, said: Activations) -> int:
+    def size_of(self, holder: SeatHolder, said: Activations) -> int:
         """Bytes of the activations of these members, by whichever route they went."""
-        assignment, place = self.assignment, self.places[sitter.place]
+        assignment, place = self.assignment, self.places[holder.place]
         assert assignment is not None, "work without a lease"
         begins = (said.first_member - assignment.first_member) % assignment.group_size == 0
         return said.n_members * place.member_bytes + (place.group_bytes if begins else 0)

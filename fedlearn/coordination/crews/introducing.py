@@ -14,25 +14,25 @@ def introduce(crew: Crew) -> list[ServerEffect]:
     pairs = zip(crew.seated, crew.seated[1:], strict=False)
     willing = {before.place for before, after in pairs if _can_listen(before) and _can_listen(after)}
     crew.direct = frozenset(willing - crew.through_server)
-    return [Send(sitter.peer, _neighbours_of(crew, sitter)) for sitter in crew.seated if _can_listen(sitter)]
+    return [Send(holder.peer, _neighbours_of(crew, holder)) for holder in crew.seated if _can_listen(holder)]
 
 
-def _neighbours_of(crew: Crew, sitter: SeatHolder) -> Neighbours:
+def _neighbours_of(crew: Crew, holder: SeatHolder) -> Neighbours:
     next_seat = before = None
-    if sitter.place in crew.direct:
-        volunteer = crew.seated[sitter.place + 1].volunteer
-        next_seat = NextSeat(volunteer.address, volunteer.listens_at, _key_of(crew.seated[sitter.place + 1]))
-    if sitter.place - 1 in crew.direct:
-        sizes = crew.places[sitter.place - 1]
-        key = _key_of(crew.seated[sitter.place - 1])
+    if holder.place in crew.direct:
+        volunteer = crew.seated[holder.place + 1].volunteer
+        next_seat = NextSeat(volunteer.address, volunteer.listens_at, _key_of(crew.seated[holder.place + 1]))
+    if holder.place - 1 in crew.direct:
+        sizes = crew.places[holder.place - 1]
+        key = _key_of(crew.seated[holder.place - 1])
         before = SeatBefore(key, sizes.batch, sizes.member_bytes, sizes.group_bytes)
     assert crew.peer is not None, "neighbours of a crew that is not there"
     return Neighbours(-crew.peer, next_seat, before)
 
 
-def _can_listen(sitter: SeatHolder) -> bool:
-    return sitter.volunteer.listens_at > 0 and bool(sitter.volunteer.address)
+def _can_listen(holder: SeatHolder) -> bool:
+    return holder.volunteer.listens_at > 0 and bool(holder.volunteer.address)
 
 
-def _key_of(sitter: SeatHolder) -> bytes:
-    return bytes.fromhex(sitter.volunteer.standing.identity)
+def _key_of(holder: SeatHolder) -> bytes:
+    return bytes.fromhex(holder.volunteer.standing.identity)

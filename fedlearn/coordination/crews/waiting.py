@@ -20,18 +20,18 @@ def who_waits(spares: Sequence[SeatHolder], crews: Sequence[Crew], planner: Plan
     waits."""
     texts = []
     if spares:
-        lack = planner.lack([sitter.volunteer.memory_bytes for sitter in spares])
+        lack = planner.lack([holder.volunteer.memory_bytes for holder in spares])
         who = "1 volunteer waits" if len(spares) == 1 else f"{len(spares)} volunteers wait"
         texts.append(f"{who} for a part of the model: {lack}")
     for crew in crews:
-        if n_empty := crew.sitters.count(None):
-            texts.append(f"crew {crew.number} waits: {n_empty} of its {len(crew.sitters)} seats are empty")
+        if n_empty := crew.holders.count(None):
+            texts.append(f"crew {crew.number} waits: {n_empty} of its {len(crew.holders)} seats are empty")
         texts += [
-            f"crew {crew.number} waits: {sitter.volunteer.name} loads its part{_since(sitter.loading_since, now)}"
-            for sitter in crew.seated
-            if sitter.loading_since is not None and not sitter.is_awaited
+            f"crew {crew.number} waits: {holder.volunteer.name} loads its part{_since(holder.loading_since, now)}"
+            for holder in crew.seated
+            if holder.loading_since is not None and not holder.is_awaited
         ]
-        awaited = [sitter.volunteer.name for sitter in crew.seated if sitter.is_awaited]
+        awaited = [holder.volunteer.name for holder in crew.seated if holder.is_awaited]
         texts += [f"{name} has a seat and does not answer, and nobody else is there for it" for name in awaited]
     return "; ".join(texts)
 

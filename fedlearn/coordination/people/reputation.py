@@ -61,10 +61,10 @@ class Reputation(msgspec.Struct):
         return len(self.seats) > 1
 
     @property
-    def is_proven(self) -> bool:
+    def is_trusted(self) -> bool:
         """Whether its results count before they are checked, since it is trusted."""
         if self.seats:
-            return all(seat.is_proven for seat in self.seats)
+            return all(seat.is_trusted for seat in self.seats)
         return self.is_local or self.n_agreed >= PROOF_GROUPS
 
     @property

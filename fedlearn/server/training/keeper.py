@@ -113,7 +113,7 @@ class Keeper(Serves, Protocol):
     def begun(self) -> Begun:
         """The facts that callbacks are told first."""
 
-    def desk(self, coordinator: Coordinator) -> OrderInbox | None:
+    def order_inbox(self, coordinator: Coordinator) -> OrderInbox | None:
         """The inbox of orders for this coordinator; None where there are no orders."""
 
     def copy(self) -> Float32Array:

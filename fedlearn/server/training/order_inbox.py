@@ -97,80 +97,80 @@ class OrderInbox:
             orders, problems = await asyncio.to_thread(take, self._folder)
             for problem in problems:
                 shell.say(problem)
-            for slip, order in orders:
-                self._follow(slip, order, shell)
+            for file, order in orders:
+                self._follow(file, order, shell)
             self._answer_pauses()
             answers, self._answers = self._answers, []
-            for slip, answer in answers:
-                await asyncio.to_thread(reply, slip, answer)
+            for file, answer in answers:
+                await asyncio.to_thread(reply, file, answer)
         except StorageError as error:
             shell.say(str(error))
         finally:
             self._is_looking = False
 
-    def _follow(self, slip: OrderFile, order: Order, shell: OrderShell) -> None:
+    def _follow(self, file: OrderFile, order: Order, shell: OrderShell) -> None:
         try:
             match order:
                 case Pause(by):
-                    self._pause(slip, by, shell)
+                    self._pause(file, by, shell)
                 case GoOn(by):
-                    self._go_on(slip, by, shell)
+                    self._go_on(file, by, shell)
                 case WriteCheckpoint(by):
                     shell.say(f"{by} asks for a checkpoint")
-                    self._save(slip, "", shell)
+                    self._save(file, "", shell)
                 case SendAway(by, who):
                     shell.perform(self._operator.send_away(who, by, shell.now()))
-                    self._done(slip, f"{who} was sent away, until the server ends")
+                    self._done(file, f"{who} was sent away, until the server ends")
                 case Set(by, key, value):
                     sentence = self._office.change(self._operator, key, value, shell.now())
                     shell.say(f"{by} changed {sentence}")
-                    self._save(slip, f"{sentence}, from the next step on; ", shell)
+                    self._save(file, f"{sentence}, from the next step on; ", shell)
                 case Finish(by):
-                    self._finish(slip, by, shell)
+                    self._finish(file, by, shell)
                 case Stop(by):
-                    self._done(slip, "the server stops")
+                    self._done(file, "the server stops")
                     shell.perform(self._operator.stop(by))
         except (ConfigError, ValueError) as error:
-            self._answers.append((slip, Answer(False, str(error))))
+            self._answers.append((file, Answer(False, str(error))))
 
-    def _pause(self, slip: OrderFile, by: str, shell: OrderShell) -> None:
+    def _pause(self, file: OrderFile, by: str, shell: OrderShell) -> None:
         if paused_by := self._operator.paused_by:
-            self._done(slip, f"{paused_by} had paused it before")
+            self._done(file, f"{paused_by} had paused it before")
             return
         shell.perform(self._operator.pause(by))
-        self._pausing.append(slip)
+        self._pausing.append(file)
 
-    def _go_on(self, slip: OrderFile, by: str, shell: OrderShell) -> None:
+    def _go_on(self, file: OrderFile, by: str, shell: OrderShell) -> None:
         if not self._operator.paused_by:
-            self._done(slip, "it was not paused")
+            self._done(file, "it was not paused")
             return
         for pausing in self._pausing:
             self._answers.append((pausing, Answer(False, f"{by} let the run go on before the open step had ended")))
         self._pausing.clear()
         shell.perform(self._operator.go_on(by, shell.now()))
-        self._done(slip, f"it goes on from step {self._office.step}")
+        self._done(file, f"it goes on from step {self._office.step}")
 
-    def _finish(self, slip: OrderFile, by: str, shell: OrderShell) -> None:
+    def _finish(self, file: OrderFile, by: str, shell: OrderShell) -> None:
         """Ends the run after a step: a run that may take no other step is complete, with all that follows from that."""
         if (end := self._operator.next_end) == 0:
             raise ValueError("finish: expected a run that has taken a step, got none; stop it instead")
         self._office.change(self._operator, "steps", str(end), shell.now())
         shell.say(f"{by} finishes the run at step {end}")
-        self._done(slip, f"it ends at step {end}")
+        self._done(file, f"it ends at step {end}")
 
-    def _save(self, slip: OrderFile, before: str, shell: OrderShell) -> None:
+    def _save(self, file: OrderFile, before: str, shell: OrderShell) -> None:
         """Writes a checkpoint as work, between two steps."""
 
         shell.perform([SaveCheckpoint()])
         shell.work(
-            lambda: self._office.step, lambda step: self._done(slip, f"{before}a checkpoint of step {step} was written")
+            lambda: self._office.step, lambda step: self._done(file, f"{before}a checkpoint of step {step} was written")
         )
 
     def _answer_pauses(self) -> None:
         if self._operator.is_still:
-            for slip in self._pausing:
-                self._done(slip, f"paused at step {self._office.step}")
+            for file in self._pausing:
+                self._done(file, f"paused at step {self._office.step}")
             self._pausing.clear()
 
-    def _done(self, slip: OrderFile, text: str) -> None:
-        self._answers.append((slip, Answer(True, text)))
+    def _done(self, file: OrderFile, text: str) -> None:
+        self._answers.append((file, Answer(True, text)))

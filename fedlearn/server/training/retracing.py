@@ -40,74 +40,73 @@ class Retracer:
     def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
         """Checks a crew's claim, and finds the seat that is responsible if it is false; the replica must stand before
         its step."""
-        trail, layout = claim.trail, self._holding.objective.layout
-        assert trail is not None, "a claim of a crew"
-        finding, verdict = compare(claim, lambda: TrialResults(self._own_losses(claim, trail)), layout)
-        if finding is Finding.FALSE and trail.is_whole:
-            place = self._guilty_place(claim, trail)
+        log, layout = claim.log, self._holding.objective.layout
+        assert log is not None, "a claim of a crew"
+        finding, verdict = compare(claim, lambda: TrialResults(self._own_losses(claim, log)), layout)
+        if finding is Finding.FALSE and log.is_whole:
+            place = self._guilty_place(claim, log)
             guilty = claim.standing.seats[place]
             verdict = replace(verdict, identity=guilty.identity, name=guilty.name, place=place)
         return finding, verdict
 
-    def _own_losses(self, claim: Claim, trail: ActivationLog) -> Float32Array:
+    def _own_losses(self, claim: Claim, log: ActivationLog) -> Float32Array:
         """The losses of a crew whose seats are all honest, [n_members]."""
-        return self._losses(claim, trail, _orders(claim.trials, trail), 0)
+        return self._losses(claim, log, _orders(claim.trials, log), 0)
 
-    def _guilty_place(self, claim: Claim, trail: ActivationLog) -> int:
+    def _guilty_place(self, claim: Claim, log: ActivationLog) -> int:
         """The seat that sent the first false thing of a group whose losses are false."""
-        stages = [self._own_losses(claim, trail)]
-        for place, sent in enumerate(trail.sent):
+        stages = [self._own_losses(claim, log)]
+        for place, sent in enumerate(log.sent):
             orders = [(said.first_member, said.n_members, said.payload) for said in sent]
             try:
-                stages.append(self._losses(claim, trail, orders, place + 1))
+                stages.append(self._losses(claim, log, orders, place + 1))
             except (ValueError, RemoteProtocolError):
                 # Nothing can be computed from it.
                 stages.append(np.full_like(stages[0], np.nan))
         return first_false([*stages, claim.losses], claim.trials.group_size, claim.tolerance)
 
     def _losses(
-        self, claim: Claim, trail: ActivationLog, orders: Sequence[tuple[int, int, bytes]], first_place: int
+        self, claim: Claim, log: ActivationLog, orders: Sequence[tuple[int, int, bytes]], first_place: int
     ) -> Float32Array:
         """Losses of members (first, count, received activations) that pass the stages from the index `first_place`
         on."""
-        passages = self._passages(trail)[first_place:]
+        stages = self._stages(log)[first_place:]
         data, found = self._holding.block(claim.block), list[Float32Array]()
         for first_member, n_members, given in orders:
             trials = replace(claim.trials, first_member=first_member, n_members=n_members, shaping=None)
             passed: bytes | Float32Array = given
-            for passage in passages:
+            for stage in stages:
                 assert isinstance(passed, bytes), "only the last part gives losses"
-                passed = passage.passed(trials, data, passed)
+                passed = stage.passed(trials, data, passed)
             assert not isinstance(passed, bytes), "the last part gives losses"
             found.append(passed)
         return np.concatenate(found)
 
-    def _passages(self, trail: ActivationLog) -> list[StageComputation]:
+    def _stages(self, log: ActivationLog) -> list[StageComputation]:
         """The stages with the present weights."""
-        if self._division != (trail.cuts, trail.shards):
-            self._parts, self._division = self._divided(trail), (trail.cuts, trail.shards)
+        if self._division != (log.cuts, log.shards):
+            self._parts, self._division = self._divided(log), (log.cuts, log.shards)
         for part in self._parts:
             part.load(self._holding.replica.weights_of(part.layout))
         last = len(self._parts) - 1
         return [
-            StageComputation(part, trail.wire, is_last=place == last, threads=0)
-            for place, part in enumerate(self._parts)
+            StageComputation(part, log.wire, is_last=place == last, threads=0) for place, part in enumerate(self._parts)
         ]
 
-    def _divided(self, trail: ActivationLog) -> list[PartObjective]:
+    def _divided(self, log: ActivationLog) -> list[PartObjective]:
         kind = find_kind(self._invitation.kind)
         assert isinstance(kind, Divides), "a crew of a model that can't be divided"
         return [
-            kind.part(self._invitation, trail.cuts, place, shards=trail.shards, device="cpu")
-            for place in range(len(trail.cuts) + 1)
+            kind.part(self._invitation, log.cuts, place, shards=log.shards, device="cpu")
+            for place in range(len(log.cuts) + 1)
         ]
 
 
-def _orders(trials: Trials, trail: ActivationLog) -> list[tuple[int, int, bytes]]:
+def _orders(trials: Trials, log: ActivationLog) -> list[tuple[int, int, bytes]]:
     """The members as the first seat grouped them, where that is known: the number that share a product decides last
     digits."""
-    if trail.sent[0]:
-        return [(said.first_member, said.n_members, b"") for said in trail.sent[0]]
+    if log.sent[0]:
+        return [(said.first_member, said.n_members, b"") for said in log.sent[0]]
     end = trials.first_member + trials.n_members
-    firsts = range(trials.first_member, end, trail.batch)
-    return [(first, min(trail.batch, end - first), b"") for first in firsts]
+    firsts = range(trials.first_member, end, log.batch)
+    return [(first, min(log.batch, end - first), b"") for first in firsts]

@@ -167,7 +167,7 @@ class Trainer:
         """The step before which the replica stands."""
         return self.replica.step
 
-    def desk(self, coordinator: Coordinator) -> OrderInbox:
+    def order_inbox(self, coordinator: Coordinator) -> OrderInbox:
         assert self._steps is not None, "orders to a coordinator of this trainer"
         return OrderInbox(self.run.folder.orders, self, RunOperator(coordinator, self._steps))
 
@@ -331,7 +331,7 @@ class Trainer:
         return self._digest
 
     def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
-        return self._retracer.audit(claim) if claim.trail is not None else audit(self._holding, claim)
+        return self._retracer.audit(claim) if claim.log is not None else audit(self._holding, claim)
 
     def record_verdict(self, verdict: Verdict) -> None:
         self._audits.append(verdict)

@@ -15,8 +15,8 @@ GROUP = 4
 LAYOUT = ParameterLayout((TensorSpec("vector", (3,)),))
 
 
-def share_of(peer: int, n_groups: int, *, gates: bool = True, is_proven: bool = True, identity: str = "") -> Share:
-    standing = Reputation(identity or f"{peer}", n_agreed=PROOF_GROUPS * is_proven)
+def share_of(peer: int, n_groups: int, *, gates: bool = True, is_trusted: bool = True, identity: str = "") -> Share:
+    standing = Reputation(identity or f"{peer}", n_agreed=PROOF_GROUPS * is_trusted)
     return Share(Volunteer(peer, standing=standing), n_groups, gates)
 
 
@@ -37,8 +37,8 @@ def test_only_whom_a_step_waits_for_and_the_server_trusts_checks_or_is_checked()
         share_of(2, 4),
         share_of(3, 4),
         share_of(4, 1, gates=False),
-        share_of(5, 1, is_proven=False),
-        share_of(6, 1, gates=False, is_proven=False),
+        share_of(5, 1, is_trusted=False),
+        share_of(6, 1, gates=False, is_trusted=False),
     ]
     checking = set()
     for seed in range(50):

@@ -43,9 +43,9 @@ def test_a_claim_has_all_that_seats_sent_of_its_group(monkeypatch: pytest.Monkey
     scene_with(audit, monkeypatch).settle(3)
     assert claims
     for claim in claims:
-        assert claim.trail is not None
-        assert len(claim.trail.sent) == N_SEATS - 1
-        for sent in claim.trail.sent:
+        assert claim.log is not None
+        assert len(claim.log.sent) == N_SEATS - 1
+        for sent in claim.log.sent:
             members = [m for said in sent for m in range(said.first_member, said.first_member + said.n_members)]
             assert members == list(range(claim.trials.first_member, claim.trials.first_member + claim.trials.n_members))
             assert all(len(said.payload) == said.n_members * MEMBER_BYTES for said in sent)

@@ -38,39 +38,39 @@ def result(first: int, count: int) -> Result:
 
 def test_a_place_is_named_with_what_it_sends(crew: Crew) -> None:
     assert crew.message(0, wire="float16") == Seat(3, (2,), 1, 0, "float16", BATCH, WINDOW, 8, 64)
-    assert [sitter.tensors for sitter in crew.seated] == [("a",), ("b", "c")]
+    assert [holder.tensors for holder in crew.seated] == [("a",), ("b", "c")]
     assert crew.name == "crew 3 (Ada, Bo)"
 
 
 def test_a_crew_is_ready_once_all_its_parts_were_found_right(crew: Crew) -> None:
     is_ready = [crew.is_ready]
-    for sitter in crew.seated:
-        assert sitter.needs_part
-        sitter.line, sitter.proven_at = SeatState.ACTIVE, 0
+    for holder in crew.seated:
+        assert holder.needs_part
+        holder.line, holder.confirmed_at = SeatState.ACTIVE, 0
         is_ready.append(crew.is_ready)
     crew.free(crew.seated[0], 7.0)
     assert [*is_ready, crew.is_ready] == [False, False, True, False]
     assert crew.incomplete_since == 7.0
-    assert [sitter.volunteer.name for sitter in crew.seated] == ["Bo"]
+    assert [holder.volunteer.name for holder in crew.seated] == ["Bo"]
 
 
 def test_who_was_sent_a_part_is_no_spare_before_it_answers(crew: Crew) -> None:
-    sitter = crew.seated[0]
-    assert sitter.crew is crew
-    crew.free(sitter, 0.0)
-    assert sitter.tensors == ()
+    holder = crew.seated[0]
+    assert holder.crew is crew
+    crew.free(holder, 0.0)
+    assert holder.tensors == ()
     spare = []
     for line in SeatState:
-        sitter.line = line
-        spare.append(sitter.is_spare)
+        holder.line = line
+        spare.append(holder.is_spare)
     assert spare == [True, False, True]
 
 
 def say(crew: Crew, place: int, said: Activations | Result | Taken) -> None:
     """What nobody can object to."""
-    sitter = crew.seated[place]
-    assert crew.complaint(sitter, said) == ""
-    crew.took(sitter, said, now=30.0)
+    holder = crew.seated[place]
+    assert crew.complaint(holder, said) == ""
+    crew.took(holder, said, now=30.0)
 
 
 def test_members_are_answered_for_in_order_and_by_each_seat_in_turn(crew: Crew) -> None:
@@ -147,8 +147,8 @@ def test_whoever_is_through_with_a_group_says_its_losses(crew: Crew) -> None:
 @pytest.mark.parametrize("place", [0, 1])
 def test_nothing_comes_after_the_end_of_the_lease(crew: Crew, place: int) -> None:
     crew.taken = crew.reported = FIRST + 128
-    for sitter in crew.seated:
-        sitter.next_member = FIRST + 128
+    for holder in crew.seated:
+        holder.next_member = FIRST + 128
     said = result(FIRST + 128, 8) if place else activations(FIRST + 128, 5)
     assert "expected some from 192 to 191, got" in crew.complaint(crew.seated[place], said)
 
@@ -231,14 +231,14 @@ def test_what_seats_sent_is_kept_until_its_losses_are_handed_up(crew: Crew) -> N
     for first, count in [(FIRST, 5), (FIRST + 5, 3), (FIRST + 8, 5)]:
         crew.took(ada, activations(first, count), 60.0)
     crew.took(bo, result(FIRST, GROUP), 60.0)
-    trail = crew.trail(FIRST, GROUP, wire="float16")
-    assert (trail.cuts, trail.shards, trail.wire, trail.batch) == ((2,), 1, "float16", BATCH)
-    assert [[said.first_member for said in sent] for sent in trail.sent] == [[FIRST, FIRST + 5]]
-    assert trail.is_whole
+    log = crew.log(FIRST, GROUP, wire="float16")
+    assert (log.cuts, log.shards, log.wire, log.batch) == ((2,), 1, "float16", BATCH)
+    assert [[said.first_member for said in sent] for sent in log.sent] == [[FIRST, FIRST + 5]]
+    assert log.is_whole
     crew.hand_up(result(FIRST, GROUP))
     assert crew.taken == FIRST + GROUP
     assert [said.first_member for said in crew.sent[0]] == [FIRST + GROUP]
-    assert not crew.trail(FIRST, GROUP, wire="float16").is_whole
+    assert not crew.log(FIRST, GROUP, wire="float16").is_whole
     crew.end_lease(60.0)
     assert crew.sent == [[]]
 

@@ -95,10 +95,10 @@ def test_what_ended_where_the_lease_begins_is_left_alone(scene: Scene) -> None:
     late = None
     while late is None:
         scene.settle(len(scene.trainer.journal) + 1)
-        for sitter in scene.crews._sitters.values():
-            lease = sitter.crew.assignment if sitter.crew is not None else None
-            if lease is not None and lease.first_member > 0 and sitter.place == 0:
-                peer, late, first = sitter.peer, scene.machines[sitter.peer], lease.first_member
+        for holder in scene.crews._holders.values():
+            lease = holder.crew.assignment if holder.crew is not None else None
+            if lease is not None and lease.first_member > 0 and holder.place == 0:
+                peer, late, first = holder.peer, scene.machines[holder.peer], lease.first_member
     late.link.client.send(activations(late, first - 3))
     scene.hear(peer)
     assert peer in scene.machines

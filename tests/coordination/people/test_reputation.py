@@ -6,19 +6,19 @@ from fedlearn.coordination.people.reputation import MAX_CAUGHT, PROOF_GROUPS, Re
 
 def test_newcomer_is_steady_but_not_proven() -> None:
     newcomer = Reputation("k")
-    assert (newcomer.is_steady, newcomer.is_proven, newcomer.is_banned) == (True, False, False)
-    assert Reputation("k", is_local=True).is_proven
+    assert (newcomer.is_steady, newcomer.is_trusted, newcomer.is_banned) == (True, False, False)
+    assert Reputation("k", is_local=True).is_trusted
 
 
 def test_groups_that_agree_prove_and_a_false_result_takes_all_of_it() -> None:
     someone, proven = Reputation("k"), []
     for n_groups in (PROOF_GROUPS - 1, 1):
         someone.agreed(n_groups)
-        proven.append(someone.is_proven)
+        proven.append(someone.is_trusted)
     assert proven == [False, True]
     for time in range(1, MAX_CAUGHT + 1):
         someone.was_caught()
-        proven.append(someone.is_proven)
+        proven.append(someone.is_trusted)
         assert someone.is_banned == (time == MAX_CAUGHT)
     assert not any(proven[2:])
 
@@ -100,11 +100,11 @@ def crew_of(*seats: Reputation) -> Reputation:
 
 def test_a_crew_is_proven_as_all_its_seats_are() -> None:
     ada, bob = (Reputation(name, n_agreed=PROOF_GROUPS) for name in ("Ada", "Bob"))
-    assert crew_of(ada, bob).is_proven
-    assert crew_of(ada, Reputation("own", is_local=True)).is_proven
-    assert not crew_of(ada, bob, Reputation("new")).is_proven
+    assert crew_of(ada, bob).is_trusted
+    assert crew_of(ada, Reputation("own", is_local=True)).is_trusted
+    assert not crew_of(ada, bob, Reputation("new")).is_trusted
     bob.was_caught()
-    assert not crew_of(ada, bob).is_proven
+    assert not crew_of(ada, bob).is_trusted
     assert [crew_of(ada).is_shared, crew_of(ada, bob).is_shared, ada.is_shared] == [False, True, False]
 
 

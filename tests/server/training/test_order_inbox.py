@@ -50,7 +50,7 @@ class Office:
 
 @final
 class Scene:
-    """A desk whose shell does work when it is told to."""
+    """A order_inbox whose shell does work when it is told to."""
 
     def __init__(self, folder: Path, *, step: int = 7) -> None:
         self.folder, self.office = folder, Office()
@@ -61,7 +61,7 @@ class Scene:
         self.effects: list[ServerEffect] = []
         self.waiting: deque[Callable[[], None]] = deque()
         self.time = 0.0
-        self.desk = OrderInbox(folder, self.office, self.operator)
+        self.order_inbox = OrderInbox(folder, self.office, self.operator)
 
     def now(self) -> float:
         return self.time
@@ -79,7 +79,7 @@ class Scene:
         self.waiting.append(lambda: then(task()))
 
     def look(self) -> None:
-        asyncio.run(self.desk.look(self))
+        asyncio.run(self.order_inbox.look(self))
 
     def order(self, order: Order) -> OrderFile:
         slip = give(self.folder, order)
@@ -181,23 +181,23 @@ def test_run_is_stopped_by_somebody(scene: Scene) -> None:
 
 
 def test_orders_are_looked_for_once_a_second_and_news_are_told_at_once(scene: Scene) -> None:
-    assert scene.desk.is_due(100.0)
-    assert not scene.desk.is_due(100.0 + 0.9 * INTERVAL_S)
+    assert scene.order_inbox.is_due(100.0)
+    assert not scene.order_inbox.is_due(100.0 + 0.9 * INTERVAL_S)
     scene.order(WriteCheckpoint("Ada"))
-    assert not scene.desk.is_due(100.0 + 0.9 * INTERVAL_S)
+    assert not scene.order_inbox.is_due(100.0 + 0.9 * INTERVAL_S)
     scene.waiting.popleft()()
-    assert scene.desk.is_due(100.0 + 0.9 * INTERVAL_S)
+    assert scene.order_inbox.is_due(100.0 + 0.9 * INTERVAL_S)
     scene.look()
-    assert scene.desk.is_due(100.0 + 2.0 * INTERVAL_S)
+    assert scene.order_inbox.is_due(100.0 + 2.0 * INTERVAL_S)
 
 
 def test_desk_does_not_look_twice_at_once(scene: Scene) -> None:
     async def main() -> None:
-        looking = asyncio.create_task(scene.desk.look(scene))
+        looking = asyncio.create_task(scene.order_inbox.look(scene))
         await asyncio.sleep(0)
-        assert not scene.desk.is_due(1e6)
+        assert not scene.order_inbox.is_due(1e6)
         await looking
-        assert scene.desk.is_due(1e6)
+        assert scene.order_inbox.is_due(1e6)
 
     asyncio.run(main())
 

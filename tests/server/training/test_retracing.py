@@ -53,27 +53,27 @@ def retracer() -> Retracer:
 
 def claimed(wire: ActivationCodec, *, place: int | None = None, lie: Lie = bytes) -> Claim:
     """What a crew says of the group, of which one seat may say something else than it found."""
-    passages = []
+    stages = []
     for number in range(len(CUTS) + 1):
         part = GraphPart(attachment(), CUTS, number, seed=SEED, device="cpu", max_bytes=2**40)
         part.load(holding().replica.weights_of(part.layout))
-        passages.append(StageComputation(part, wire, is_last=number == len(CUTS), threads=1))
+        stages.append(StageComputation(part, wire, is_last=number == len(CUTS), threads=1))
     sent: list[list[Activations]] = [[] for _ in CUTS]
     losses: list[Float32Array] = []
     for first in range(0, GROUP, BATCH):
         trials = replace(TRIALS, first_member=2 * GROUP + first, n_members=min(BATCH, GROUP - first))
         said: bytes | Float32Array = b""
-        for number, passage in enumerate(passages):
+        for number, stage in enumerate(stages):
             assert isinstance(said, bytes)
-            said = passage.passed(trials, holding().block(BLOCK), said)
+            said = stage.passed(trials, holding().block(BLOCK), said)
             said = lie(said) if number == place else said
             if isinstance(said, bytes):
                 sent[number].append(Activations(0, trials.first_member, trials.n_members, bytes(8), said))
         assert not isinstance(said, bytes)
         losses.append(said)
-    trail = ActivationLog(CUTS, 1, wire, BATCH, tuple(map(tuple, sent)))
+    log = ActivationLog(CUTS, 1, wire, BATCH, tuple(map(tuple, sent)))
     found = np.concatenate(losses)
-    return Claim(CREW, TRIALS, BLOCK, found, NO_ESTIMATE, Lease(0, GROUP), trail=trail)
+    return Claim(CREW, TRIALS, BLOCK, found, NO_ESTIMATE, Lease(0, GROUP), log=log)
 
 
 def reversed_(said: bytes | Float32Array) -> bytes | Float32Array:
@@ -120,11 +120,11 @@ def test_a_seat_whose_processor_is_of_another_kind_is_neither_false_nor_named_fo
 @pytest.mark.parametrize("place", range(2))
 def test_what_nobody_can_compute_from_is_false(place: int) -> None:
     claim = claimed("float32")
-    assert claim.trail is not None
-    sent = list(claim.trail.sent)
+    assert claim.log is not None
+    sent = list(claim.log.sent)
     sent[place] = tuple(replace(said, payload=said.payload[4:]) for said in sent[place])
     none = np.full(GROUP, np.nan, np.float32)
-    _, verdict = retracer().audit(replace(claim, losses=none, trail=replace(claim.trail, sent=tuple(sent))))
+    _, verdict = retracer().audit(replace(claim, losses=none, log=replace(claim.log, sent=tuple(sent))))
     assert verdict.place == place
 
 
@@ -133,10 +133,10 @@ def test_what_nobody_can_compute_from_is_false(place: int) -> None:
 def test_where_some_of_what_was_sent_is_not_known_the_crew_answers_for_it(cut: int, *, is_told: bool) -> None:
     """It went straight from seat to seat; the server may have heard of which members it was."""
     claim = claimed("int8-delta")
-    assert claim.trail is not None
-    sent = list(claim.trail.sent)
+    assert claim.log is not None
+    sent = list(claim.log.sent)
     sent[cut] = tuple(replace(said, payload=b"") for said in sent[cut]) if is_told else ()
-    blind = replace(claim, trail=replace(claim.trail, sent=tuple(sent)))
+    blind = replace(claim, log=replace(claim.log, sent=tuple(sent)))
     assert judged(blind) == (Finding.TRUE, None, CREW.name)
     assert judged(replace(blind, losses=blind.losses[::-1].copy())) == (Finding.FALSE, None, CREW.name)
 
@@ -161,13 +161,13 @@ def test_parts_are_made_anew_for_other_cuts_and_other_shards(monkeypatch: pytest
     made: list[tuple[tuple[int, ...], int]] = []
     parts = Retracer._divided
 
-    def spied(self: Retracer, trail: ActivationLog) -> list[PartObjective]:
-        made.append((trail.cuts, trail.shards))
-        return parts(self, replace(trail, shards=1))
+    def spied(self: Retracer, log: ActivationLog) -> list[PartObjective]:
+        made.append((log.cuts, log.shards))
+        return parts(self, replace(log, shards=1))
 
     monkeypatch.setattr(Retracer, "_divided", spied)
     claim = claimed("float32")
-    assert claim.trail is not None
+    assert claim.log is not None
     for shards in (1, 1, 2, 2, 1):
-        own.audit(replace(claim, trail=replace(claim.trail, shards=shards)))
+        own.audit(replace(claim, log=replace(claim.log, shards=shards)))
     assert made == [(CUTS, 1), (CUTS, 2), (CUTS, 1)]

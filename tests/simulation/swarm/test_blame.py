@@ -99,5 +99,5 @@ def test_the_seat_that_lies_is_sent_away_and_nobody_else(
     standings = standings_of(stage)
     honest = [standings[f"volunteer {number}"] for number in range(SEATS + 1) if number != place]
     assert [standing.n_caught for standing in honest] == [0] * SEATS
-    assert all(standing.is_proven for standing in honest)
+    assert all(standing.is_trusted for standing in honest)
     print(f"{wire}, seat {place}: off by {verdicts[0].difference:.3g}")
