@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 ESTIMATE_UNIT: float
 """The number that stands for 1 nat per token in the estimates of `rnn_activation_gradient` and `rnn_head_gradient`."""
 
+RNN_MAX_SIZE: int
+"""Tokens in a vocabulary and units in a layer, at most."""
+RNN_MAX_LAYERS: int
 RNN_ROW_MULTIPLE: int
 """Units that a kernel may fill a row up to a multiple of."""
 RNN_CONTEXT_ROWS: int

@@ -56,9 +56,10 @@ struct RnnArguments {
         : scales(checked<float>("scales", tensor_scales, 1)), weights(checked<float>("weights", flat, 1)), rnn{} {
         tensors = tensors_from(table, weights.size());
         const auto [vocab, hidden, layers] = shape;
-        require(vocab > 1 && vocab <= 65536 && hidden > 1 && hidden <= 65536 && layers > 0 && layers <= kMaxLayers,
-                "shape: expected a vocabulary and a hidden size of 2 to 65536 and 1 to 16 layers, got " +
-                    std::to_string(vocab) + ", " + std::to_string(hidden) + ", " + std::to_string(layers));
+        require(vocab > 1 && vocab <= kMaxSize && hidden > 1 && hidden <= kMaxSize && layers > 0 && layers <= kMaxLayers,
+                "shape: expected a vocabulary and a hidden size of 2 to " + std::to_string(kMaxSize) + " and 1 to " +
+                    std::to_string(kMaxLayers) + " layers, got " + std::to_string(vocab) + ", " +
+                    std::to_string(hidden) + ", " + std::to_string(layers));
         require(reset_token >= -1 && reset_token < vocab,
                 "reset_token: expected -1 (none) or a token below " + std::to_string(vocab) + ", got " +
                     std::to_string(reset_token));
@@ -252,6 +253,8 @@ void bind_rnn(py::module_& m) {
     m.def("rnn_head_gradient", rnn_head_gradient, "shape"_a, "tensors"_a, "scales"_a, "weights"_a, py::kw_only(),
           "tokens"_a, "context"_a, "is_cold"_a, "cell"_a = "tanh", "reset_token"_a = -1, "threads"_a = 0);
     m.attr("ESTIMATE_UNIT") = kEstimateUnit;
+    m.attr("RNN_MAX_SIZE") = kMaxSize;
+    m.attr("RNN_MAX_LAYERS") = kMaxLayers;
     m.attr("RNN_ROW_MULTIPLE") = kByteMultiple;
     m.attr("RNN_CONTEXT_ROWS") = kContextRows;
     m.attr("RNN_RUN_ROWS") = kRunRows;

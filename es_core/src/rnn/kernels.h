@@ -23,6 +23,7 @@ struct PackedMatrix {
 };
 
 constexpr int kMaxLayers = 16;
+constexpr std::int64_t kMaxSize = 65536;  // of the vocabulary and of a layer
 
 // Weights of the RNN, packed for the kernel. V vocabulary, H hidden units. The last `tail` columns of the head, too few
 // for a vector of their own, are dot products; the others are padded to whole vectors.

@@ -23,7 +23,7 @@ from fedlearn.tasks.blocks import Columns, column_of
 from fedlearn.tasks.invitation import Option
 from fedlearn.tasks.rnn.cells import CELLS, CellName
 from fedlearn.tasks.rnn.layout import Residuals, control_tensors, rnn_layout
-from fedlearn.tasks.rnn.options import Precision
+from fedlearn.tasks.rnn.options import MAX_WINDOW, Precision
 from fedlearn.text.tokens import StoredTokens
 from fedlearn.text.windows import TokenWindows, WindowShape, cut_windows
 
@@ -33,18 +33,18 @@ NetworkArguments = tuple[tuple[int, int, int], NDArray[np.int64], Float32Array, 
 class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bounded, since a server that a volunteer does not know names the sizes of what is then allocated."""
 
-    vocab_size: Annotated[int, Meta(ge=2, le=2**16)]
-    hidden_size: Annotated[int, Meta(ge=2, le=2**16)]
-    n_layers: Annotated[int, Meta(ge=1, le=16)]
-    context: Annotated[int, Meta(ge=0, le=2**16)]
-    sequence_length: Annotated[int, Meta(ge=1, le=2**16)]
-    batch_size: Annotated[int, Meta(ge=1, le=2**16)]
+    vocab_size: Annotated[int, Meta(ge=2, le=es_core.RNN_MAX_SIZE)]
+    hidden_size: Annotated[int, Meta(ge=2, le=es_core.RNN_MAX_SIZE)]
+    n_layers: Annotated[int, Meta(ge=1, le=es_core.RNN_MAX_LAYERS)]
+    context: Annotated[int, Meta(ge=0, le=MAX_WINDOW)]
+    sequence_length: Annotated[int, Meta(ge=1, le=MAX_WINDOW)]
+    batch_size: Annotated[int, Meta(ge=1, le=MAX_WINDOW)]
     embedding_scale: float
     precision: Precision
     cell: CellName = "tanh"
     control_variates: bool = False
     control_residuals: Residuals = "head"
-    reset_token: Annotated[int, Meta(ge=-1, le=2**16 - 1)] = -1
+    reset_token: Annotated[int, Meta(ge=-1, le=es_core.RNN_MAX_SIZE - 1)] = -1
 
     def __post_init__(self) -> None:
         if self.reset_token >= self.vocab_size:

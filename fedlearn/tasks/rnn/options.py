@@ -6,11 +6,15 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+import es_core
 from fedlearn.config import ConfigError, RunConfig, setting
 from fedlearn.tasks.rnn.cells import CELLS, Cell, CellName
 from fedlearn.text.documents import DocumentMode
 
 Precision = Literal["float32", "int8"]
+
+MAX_WINDOW = 65536
+"""Tokens of context, scored tokens, and sequences of a member, at most."""
 
 
 class RnnOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,9 +47,10 @@ class RnnOptions(msgspec.Struct, frozen=True, kw_only=True):
     block_tokens: Annotated[int, setting("tokens in a block, where there are several", ge=2, le=2**22)] = 1048576
     cell: Annotated[CellName, setting("what a recurrent layer computes", common=True)] = "tanh"
     hidden_size: Annotated[
-        int, setting("units in each recurrent layer, 2 or more", ge=0, le=65536, automatic=True, common=True)
+        int,
+        setting("units in each recurrent layer, 2 or more", ge=0, le=es_core.RNN_MAX_SIZE, automatic=True, common=True),
     ] = 0
-    n_layers: Annotated[int, setting("recurrent layers", ge=1, le=16, common=True)] = 1
+    n_layers: Annotated[int, setting("recurrent layers", ge=1, le=es_core.RNN_MAX_LAYERS, common=True)] = 1
     embedding_scale: Annotated[float, setting("factor on sigma and learning rate of the embedding", gt=0, le=1e6)] = (
         10.0
     )
@@ -57,9 +62,11 @@ class RnnOptions(msgspec.Struct, frozen=True, kw_only=True):
             common=True,
         ),
     ] = "auto"
-    batch_size: Annotated[int, setting("sequences that each member is evaluated on", ge=1, le=65536)] = 1
-    context: Annotated[int, setting("tokens that warm up the hidden state before the scored ones", ge=0, le=65536)] = 32
-    sequence_length: Annotated[int, setting("scored tokens in a sequence", ge=1, le=65536)] = 16
+    batch_size: Annotated[int, setting("sequences that each member is evaluated on", ge=1, le=MAX_WINDOW)] = 1
+    context: Annotated[
+        int, setting("tokens that warm up the hidden state before the scored ones", ge=0, le=MAX_WINDOW)
+    ] = 32
+    sequence_length: Annotated[int, setting("scored tokens in a sequence", ge=1, le=MAX_WINDOW)] = 16
     control_variates: Annotated[
         bool, setting("predict losses from the noise on activations, by matrices that learn to, to lower the variance")
     ] = True
