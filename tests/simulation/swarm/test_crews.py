@@ -193,7 +193,7 @@ def test_a_place_that_nobody_takes_is_given_up(tmp_path: Path, stage_of: StageOf
     stage.join(budget=MemoryBudget(MEMORY * 4 // 5))
     stage.go_to(2)
     first, second = stage.participants
-    stage.swarm.kill(first)
+    stage.swarm.kill(second)
     stage.settle()
     stage.join(budget=MemoryBudget(MEMORY * 3 // 5))
     stage.settle()
@@ -201,7 +201,7 @@ def test_a_place_that_nobody_takes_is_given_up(tmp_path: Path, stage_of: StageOf
     stage.clock.now += REPLAN_S
     stage.settle()
     assert stage.swarm.reason == "all 9 steps are done"
-    assert sum(parameters_of([second, stage.participants[2]])) == N_PARAMETERS
+    assert sum(parameters_of([first, stage.participants[2]])) == N_PARAMETERS
 
 
 def test_who_does_not_answer_loses_the_seat(tmp_path: Path, stage_of: StageOf) -> None:
