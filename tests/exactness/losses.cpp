@@ -69,7 +69,7 @@ int main(int count, char** arguments) {
     for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::uint16_t>(words[i] % kVocab);
     const std::vector<std::uint8_t> is_cold{0, 1};
 
-    Rnn rnn{Cell::kTanh, kVocab, kHidden, kLayers, tensors, scales, weights, false, &isa};
+    Rnn rnn{kTanh, kVocab, kHidden, kLayers, tensors, scales, weights, false, &isa};
     const Trials trials{make_key(3, 4, Domain::kNoise), 0, kMembers / 2, 2, 1, kContext, kScored, tokens.data(),
                         is_cold.data(), 0.02f, false};
     std::vector<float> losses(kMembers);

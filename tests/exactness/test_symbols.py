@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 SOURCES = Path(__file__).parents[2] / "es_core" / "src"
+NO_CODE = "DW.ref.__gxx_personality_v0"
+"""A pointer to C++'s own routine, the same whatever file it comes from, that GCC adds to some functions with -O0."""
 LEAK = "#include <cmath>\nfloat f(float x) { return std::log(x); }\n"
 
 
@@ -28,7 +30,7 @@ def exported(
         for path in compile_kernels(kernel, tmp_path, build=request.param, files=[]):
             command = [tool("nm"), "-C", "--extern-only", "--defined-only", "--format=posix", str(path)]
             lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-            found[path.stem] = {line.rsplit(maxsplit=3)[0] for line in lines}
+            found[path.stem] = {line.rsplit(maxsplit=3)[0] for line in lines} - {NO_CODE}
         return found
 
     return names
