@@ -20,8 +20,9 @@ from fedlearn.coordination.effects import (
     SendWeights,
     ServerEffect,
 )
+from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.leases.leasing import send_block
-from fedlearn.coordination.leases.open_step import Lease, OpenStep
+from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.credit import Earned, Ledger
 from fedlearn.coordination.people.membership import Membership

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlearn.coordination.audits.tolerance import LOOSE, Tolerance
-from fedlearn.coordination.leases.open_step import Lease
+from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.seats.activation_log import ActivationLog
 from fedlearn.es.layout import Float32Array, ParameterLayout

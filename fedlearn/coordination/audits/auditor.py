@@ -15,7 +15,8 @@ import msgspec
 from fedlearn.coordination.audits import evidence
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, loss_differences
 from fedlearn.coordination.audits.tolerance import ANYTHING, Tolerances
-from fedlearn.coordination.leases.open_step import Lease, OpenStep, Overlap
+from fedlearn.coordination.leases.lease import Lease, Overlap
+from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.es.sums.estimate import NO_ESTIMATE

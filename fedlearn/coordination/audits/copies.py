@@ -7,7 +7,8 @@ theirs shows that, and its Results come while the step is open, so that no step 
 from collections.abc import Sequence
 
 from fedlearn.coordination.audits.auditor import Auditor
-from fedlearn.coordination.leases.open_step import Lease, OpenStep
+from fedlearn.coordination.leases.lease import Lease
+from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.roster import Share, Volunteer
 
 

@@ -6,8 +6,9 @@ from functools import partial
 from fedlearn.coordination.audits.auditor import Auditor
 from fedlearn.coordination.audits.copies import deal
 from fedlearn.coordination.effects import Send, SendBlock, ServerEffect
+from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.leases.limiting import counted_speeds
-from fedlearn.coordination.leases.open_step import Lease, OpenStep
+from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.roster import Volunteer, share_step
 from fedlearn.tasks.blocks import NO_BLOCK
 

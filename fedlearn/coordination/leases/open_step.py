@@ -1,204 +1,22 @@
-"""A step while it is open: its leases, and the results that have come back."""
+"""A step while it is open: its population, cut into leases, and what all results amount to."""
 
 import math
 from bisect import bisect_right
 from typing import final
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from fedlearn.coordination.leases.lease import Exactness, Float32Array, Lease, LeaseTotals, Overlap
 from fedlearn.coordination.people.reputation import Reputation
-from fedlearn.coordination.steps.variance import VarianceLeft, typical_variance, variance_said
+from fedlearn.coordination.steps.variance import typical_variance
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.es.perturbation import Perturbation
-from fedlearn.es.shaping import Shaping, bounded, n_counted
+from fedlearn.es.shaping import Shaping
 from fedlearn.es.strategy import Population
 from fedlearn.es.sums.clipping import Clipping
-from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate, decode_estimate, encode_estimate, encode_exactly
-from fedlearn.es.sums.exact_sum import complaint_of
+from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate, encode_estimate, encode_exactly
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import Assignment
-
-Float32Array = NDArray[np.float32]
-
-
-class LeaseTotals(msgspec.Struct):
-    """Totals over a step's leases, kept up to date so that a Result does not go through thousands of them."""
-
-    n_received: int = 0
-    n_unfinished: int = 0
-    """Number of leases that the step waits for."""
-
-
-LEAST_DONE = 0.75
-"""Share of the best volunteers' progress that a volunteer must have reached so as not to be late."""
-
-
-class Exactness(msgspec.Struct, frozen=True):
-    """The population and shaping that exact sums are checked against."""
-
-    shaping: Shaping
-    perturbation: Perturbation
-
-
-class Lease(msgspec.Struct):
-    """A private range of members, and the losses that have come back, from its beginning on."""
-
-    first_member: int
-    quota: int
-    layout: ParameterLayout | None = None
-    """The layout of the estimate that comes with each Result; None where none comes."""
-    exactness: Exactness | None = None
-    """What the exact sums are checked against; None where the estimates are rounded."""
-    standing: Reputation = msgspec.field(default_factory=lambda: Reputation(""))
-    """The reputation of the holder."""
-    leased_at: float = 0.0
-    duration_s: float = 0.0
-    """Seconds from the lease to the last Result."""
-    losses: list[Float32Array] = msgspec.field(default_factory=list)
-    estimate: NDArray[np.int64] | None = None
-    """Sum of the estimates that came with finite groups; None where none did."""
-    variances: list[VarianceLeft] = msgspec.field(default_factory=list)
-    """The share of variance in each Result, even of members that were handed over."""
-    n_received: int = 0
-    n_finite: int = 0
-    """Members with finite losses; others cost their sender nothing, and say nothing about its speed."""
-    tally: LeaseTotals = msgspec.field(default_factory=LeaseTotals)
-    """The totals of the step."""
-    gates: bool = True
-    """Whether the step waits for the lease."""
-    is_held: bool = False
-    """Whether its results do not count until they are checked."""
-    is_copy: bool = False
-    """Whether its members are those of other leases: its results are then compared with theirs, and do not count."""
-    overlaps: "list[Overlap]" = msgspec.field(default_factory=list)
-    """The overlaps with copies of its members; those of a copy are with the leases that it copies."""
-
-    @property
-    def n_counted(self) -> int:
-        """Members whose losses count."""
-        return 0 if self.is_held or self.is_copy else self.n_received
-
-    @property
-    def end_member(self) -> int:
-        """The member behind the last one that is in."""
-        return self.first_member + self.n_received
-
-    @property
-    def n_new(self) -> int:
-        """Number of members whose losses were not handed over."""
-        return sum(losses.size for losses in self.losses)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether no more results are expected."""
-        return self.n_received == self.quota
-
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether the step cannot close without more of its results, or without a verdict on them."""
-        return self.gates and (self.is_held or not self.is_done)
-
-    def is_late(self, best: float) -> bool:
-        """Whether the step waited for it without success; `best` is the greatest share that anybody has done of a
-        lease."""
-        return self.gates and self.n_received < LEAST_DONE * best * self.quota
-
-    def take(
-        self,
-        first_member: int,
-        losses: Float32Array,
-        estimate: CodedEstimate,
-        group_size: int,
-        *,
-        variance_left: float | None = None,
-    ) -> str:
-        """Takes the next results of the lease; gives a description of what is wrong with them, else an empty text."""
-        expected = self.first_member + self.n_received
-        left = self.quota - self.n_received
-        if first_member != expected:
-            return f"first member of a Result: expected {expected}, got {first_member}"
-        if losses.ndim != 1 or not 0 < losses.size <= left or losses.size % group_size:
-            return (
-                f"losses of a Result: expected whole groups of {group_size}, at most {left} members, "
-                f"got shape {list(losses.shape)}"
-            )
-        losses = bounded(losses)
-        if self.layout is not None:
-            try:
-                numbers = decode_estimate(self.layout, estimate).astype(np.int64)
-            except ValueError as error:
-                return f"Result: {error}"
-            if problem := self._problem_of(numbers, losses, group_size):
-                return f"Result: {problem}"
-            if n_counted(losses, group_size):
-                self.estimate = numbers if self.estimate is None else self.estimate + numbers
-        elif estimate.n_bytes:
-            return (
-                f"estimate of a Result: expected none in a run that replays losses, got {estimate.numbers.size} numbers"
-            )
-        self.losses.append(losses)
-        self.variances.append(variance_said(variance_left, losses.size))
-        self.n_received += losses.size
-        if not self.is_held:
-            self.tally.n_received += 0 if self.is_copy else losses.size
-            self.tally.n_unfinished -= self.gates and self.is_done
-        self.n_finite += int(np.count_nonzero(np.isfinite(losses)))
-        return ""
-
-    def _problem_of(self, numbers: NDArray[np.int64], losses: Float32Array, group_size: int) -> str:
-        if self.exactness is None or self.layout is None:
-            return ""
-        utilities = self.exactness.shaping.utilities(losses, group_size)
-        return complaint_of(numbers, utilities, self.layout, self.exactness.perturbation)
-
-    def losses_of(self, first_member: int, end_member: int) -> Float32Array:
-        """Losses of some members that have come back."""
-        return np.concatenate(self.losses)[first_member - self.first_member : end_member - self.first_member]
-
-    def hand_over(self) -> tuple[Float32Array, NDArray[np.int64] | None]:
-        """Hands over what has come since the last time: losses, and the sum of their estimates."""
-        losses, self.losses = np.concatenate(self.losses), []
-        estimate, self.estimate = self.estimate, None
-        return losses, estimate
-
-    def release(self) -> None:
-        """Counts the results that were held."""
-        if self.is_held:
-            self.tally.n_unfinished -= self.gates and self.is_done
-            self.is_held = False
-            self.tally.n_received += self.n_counted
-
-    def end(self) -> None:
-        """Ends the lease with the results so far, since its holder left."""
-        self.tally.n_unfinished -= self.is_waited_for
-        self.gates = False
-        self.quota = self.n_received
-
-    def void(self) -> None:
-        """Ends the lease without results, since its holder cannot be trusted."""
-        self.tally.n_unfinished -= self.is_waited_for
-        self.tally.n_received -= self.n_counted
-        self.gates = False
-        self.quota = self.n_received = self.n_finite = 0
-        self.losses.clear()
-        self.estimate = None
-
-
-class Overlap(msgspec.Struct, eq=False):
-    """A copy and a lease that have members in common, in whole groups."""
-
-    copy: Lease
-    original: Lease
-    compared: int
-    """The member before which all members were compared."""
-
-    def uncompared(self) -> tuple[int, int]:
-        """The first member to compare and the one behind the last, as far as both have come."""
-        return self.compared, min(self.copy.end_member, self.original.end_member)
-
 
 GRACE = 2.0
 """Multiple of the seconds that half of the population took, for which the step stays open after that."""
@@ -240,7 +58,7 @@ class OpenStep:
         self.next_member = first_member
         self.leases: list[Lease] = []
         self.copies: list[Lease] = []
-        self._tally = LeaseTotals()
+        self._totals = LeaseTotals()
 
     def lease(
         self, quota: int, standing: Reputation | None = None, *, gates: bool = True, is_held: bool = False
@@ -263,11 +81,11 @@ class OpenStep:
             self._exactness,
             standing,
             leased_at=now,
-            tally=self._tally,
+            totals=self._totals,
             gates=gates,
             is_held=is_held,
         )
-        self._tally.n_unfinished += lease.is_waited_for
+        self._totals.add(lease)
         self.leases.append(lease)
         return lease
 
@@ -280,10 +98,10 @@ class OpenStep:
             self._exactness,
             standing,
             leased_at=self.opened_at,
-            tally=self._tally,
+            totals=self._totals,
             is_copy=True,
         )
-        self._tally.n_unfinished += copy.is_waited_for
+        self._totals.add(copy)
         self.copies.append(copy)
         begin = bisect_right(self.leases, first_member, key=lambda lease: lease.first_member) - 1
         for lease in self.leases[begin:]:
@@ -300,8 +118,7 @@ class OpenStep:
         begun = (copy for copy in self.copies if copy.n_received and not copy.is_held)
         copy = max(begun, key=lambda copy: copy.n_received, default=None)
         if copy is not None and self.n_members == 0:
-            copy.is_copy = False
-            self._tally.n_received += copy.n_received
+            copy.count()
             self.leases, self.copies = [copy], []
 
     def assignment(self, lease: Lease) -> Assignment:
@@ -338,7 +155,7 @@ class OpenStep:
 
     @property
     def is_complete(self) -> bool:
-        return self._tally.n_unfinished == 0
+        return self._totals.n_unfinished == 0
 
     @property
     def is_summed(self) -> bool:
@@ -348,7 +165,7 @@ class OpenStep:
     @property
     def n_members(self) -> int:
         """Members whose losses have come back."""
-        return self._tally.n_received
+        return self._totals.n_counted
 
     @property
     def has_results(self) -> bool:

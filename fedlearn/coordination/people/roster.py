@@ -6,7 +6,7 @@ from enum import Enum
 
 import msgspec
 
-from fedlearn.coordination.leases.open_step import Lease
+from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.wire.messages import Credit
 

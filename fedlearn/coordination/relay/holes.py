@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from fedlearn.coordination.leases.open_step import Lease, OpenStep
+from fedlearn.coordination.leases.lease import Lease
+from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.roster import Phase, Volunteer
 from fedlearn.coordination.steps.closing import take_back
 

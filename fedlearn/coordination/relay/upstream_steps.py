@@ -7,7 +7,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.coordination.leases.open_step import Lease, OpenStep
+from fedlearn.coordination.leases.lease import Lease
+from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.roster import Volunteer
 from fedlearn.coordination.steps.closing import ClosedStep, StepPace, report_of
 from fedlearn.coordination.steps.middle import group_means, middle_mean

@@ -12,7 +12,7 @@ from fedlearn.coordination.audits.audit import (
     sum_difference,
 )
 from fedlearn.coordination.audits.tolerance import LOOSE
-from fedlearn.coordination.leases.open_step import Lease
+from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation

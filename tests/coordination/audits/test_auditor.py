@@ -8,7 +8,8 @@ import pytest
 
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.audits.auditor import CATCHING_UP, LEAST_CHANCE, REPEATED, Auditor
-from fedlearn.coordination.leases.open_step import Lease, OpenStep
+from fedlearn.coordination.leases.lease import Lease
+from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.reputation import PROOF_GROUPS, Reputation
 from fedlearn.es.layout import ParameterLayout, TensorSpec

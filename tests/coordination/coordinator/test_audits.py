@@ -8,7 +8,7 @@ import pytest
 from fedlearn.coordination.audits.audit import MOST_DIFFERENCE, Claim, Finding, compare, judge
 from fedlearn.coordination.audits.auditor import LEAST_CHANCE, MAX_PENDING, Auditor
 from fedlearn.coordination.effects import AppendToJournal, Notice, Recompute, RecordVerdict, ServerEffect
-from fedlearn.coordination.leases.open_step import Lease
+from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.reputation import MAX_CAUGHT, PROOF_GROUPS, Reputation
 from fedlearn.es.layout import ParameterLayout, TensorSpec

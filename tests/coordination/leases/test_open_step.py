@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from fedlearn.coordination.leases.open_step import Float32Array, Lease, OpenStep
+from fedlearn.coordination.leases.lease import Float32Array, Lease
+from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.steps.variance import VarianceLeft
 from fedlearn.es.layout import ParameterLayout, TensorSpec

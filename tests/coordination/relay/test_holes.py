@@ -1,6 +1,6 @@
 from typing import Any
 
-from fedlearn.coordination.leases.open_step import Lease
+from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.people.roster import Phase, Volunteer
 from fedlearn.coordination.relay.holes import holes_in, idle, pieces

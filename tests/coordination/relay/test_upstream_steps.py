@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from fedlearn.coordination.leases.open_step import Lease, OpenStep
+from fedlearn.coordination.leases.lease import Lease
+from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.relay.upstream_steps import GREATEST, SHARE_OF_TIME, UpstreamSteps
 from fedlearn.coordination.steps.closing import StepPace

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 pytest.importorskip("torch")
 
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, compare
-from fedlearn.coordination.leases.open_step import Lease
+from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.seats.activation_log import ActivationLog
 from fedlearn.coordination.seats.stage_computation import StageComputation
