@@ -35,7 +35,7 @@ def plan(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> Planne
         left = [machine for machine in left if machine not in chosen]
     if not crews:
         largest = left[: min(MAX_MACHINES, len(model.pieces))]
-        _, row = row_in_order(np.stack([parts.need - machine.memory_bytes for machine in largest]), parts.sent)
+        _, row = _closest(largest, parts)
         raise _missing(row, model, left, parts)
     place = {machine.name: number for number, machine in enumerate(machines)}
     crews.sort(key=lambda crew: min(place[seat.machine] for seat in crew.seats))
@@ -84,10 +84,12 @@ def _next_crew(machines: Sequence[Machine], parts: PartCosts) -> list[Machine]:
 
 
 def _fits(chosen: Sequence[Machine], parts: PartCosts) -> bool:
-    return any(
-        row_in_order(np.stack([parts.need / machine.memory_bytes for machine in row]), parts.sent)[0] <= 1.0
-        for row in _orders(chosen)
-    )
+    return any(_closest(row, parts)[0] <= 0.0 for row in _orders(chosen))
+
+
+def _closest(row: Sequence[Machine], parts: PartCosts) -> tuple[float, list[Place]]:
+    """The most bytes that any of these machines lacks where that is the least, and the division that gives it."""
+    return row_in_order(np.stack([parts.need - machine.memory_bytes for machine in row]), parts.sent)
 
 
 def _orders(chosen: Sequence[Machine]) -> list[Sequence[Machine]]:
