@@ -1,11 +1,9 @@
 import copy
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-collect_ignore_glob = [] if find_spec("torch") else ["*test_*.py"]  # in rooms below, too
 
 
 @pytest.fixture(autouse=True, scope="session")
