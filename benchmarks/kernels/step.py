@@ -43,7 +43,7 @@ PROBES: dict[str, tuple[str, ...]] = {
         "fedlearn.es.sums.exact_sum.encode_exactly",
         "fedlearn.coordination.leases.open_step.encode_exactly",
     ),
-    "sums: decode": ("fedlearn.es.replica.decode_estimate", "fedlearn.coordination.leases.open_step.decode_estimate"),
+    "sums: decode": ("fedlearn.es.replica.decode_estimate", "fedlearn.coordination.leases.lease.decode_estimate"),
     "sums: add and clip": ("fedlearn.es.sums.clipping.Clipping.total",),
     "messages: encode, frames, CRC": ("fedlearn.wire.connection.pack", "fedlearn.server.training.recent.pack"),
     "messages: CRC, decode": ("fedlearn.wire.connection.Connection.receive_data",),
