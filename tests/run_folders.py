@@ -14,10 +14,10 @@ from fedlearn.runs.creation import create
 from fedlearn.runs.run import Run, load, load_run_config
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.tasks.function import FunctionTask, function
+from fedlearn.tasks.registry import kind_of_task
 from fedlearn.tasks.rnn.kind import KIND as RNN
 from fedlearn.tasks.rnn.options import RnnOptions
 from fedlearn.tasks.user.named_task import NamedTask
-from fedlearn.tasks.user.task_kind import FUNCTION
 from fedlearn.tasks.user.task_options import TaskOptions
 from fedlearn.wire.encoding.parcel import Parcel
 
@@ -75,7 +75,7 @@ def named(task: FunctionTask) -> NamedTask:
 
 def created(config: RunConfig, task: NamedTask | None = None, **changes: Any) -> Run:  # noqa: ANN401
     """A new run, of a recurrent network where there is no task."""
-    return create(RNN if task is None else FUNCTION, config.replace(changes), task)
+    return create(RNN if task is None else kind_of_task(task.task), config.replace(changes), task)
 
 
 def reopened(run: Run, **changes: Any) -> Run:  # noqa: ANN401 (values of any setting)

@@ -18,7 +18,7 @@ from fedlearn.storage.runs import RunFolder, resolve_run
 from fedlearn.storage.task_file import is_task_file, load_task
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.kind import Kind, Prepared
-from fedlearn.tasks.registry import find_kind
+from fedlearn.tasks.registry import find_kind, kind_of_task
 from fedlearn.tasks.user.named_task import NamedTask
 
 KIND_FILE = "kind"
@@ -137,8 +137,12 @@ def named_task(text: str) -> NamedTask | None:
 
 
 def kind_named(text: str, task: NamedTask | None) -> Kind:
-    """The kind of the task that a configuration's `task` names."""
-    return find_kind(task.task.kind if task is not None else text)
+    """The kind of the task that a configuration's `task` names.
+
+    Raises:
+        ValueError: it names a kind that no package brings.
+    """
+    return find_kind(text) if task is None else kind_of_task(task.task)
 
 
 def find(root: str, text: str, *, task: str | None = None) -> Run:
@@ -149,9 +153,9 @@ def find(root: str, text: str, *, task: str | None = None) -> Run:
     folder = resolve_run(Path(root), text)
     config = load_run_config(folder)
     named = load_task(task) if task is not None else None
-    if named is not None and named.task.kind != (kind := kind_of(folder)).name:
+    if named is not None and (given := kind_of_task(named.task)).name != (kind := kind_of(folder)).name:
         raise ConfigError(
-            f"--task: expected a task of kind {kind.name}, as the run's, got {named.entry} of kind {named.task.kind}; "
+            f"--task: expected a task of kind {kind.name}, as the run's, got {named.entry} of kind {given.name}; "
             "leave it out, or name the run's own"
         )
     return load(folder, config, task=named)

@@ -5,6 +5,7 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from fedlearn.tasks.kind import Kind
+from fedlearn.tasks.task import CUSTOM, Task
 
 GROUP = "fedlearn.tasks"
 """The group of entry points under which a package registers a kind."""
@@ -30,3 +31,8 @@ def find_kind(name: str) -> Kind:
     nearest = get_close_matches(name, names, n=1)
     question = f"did you mean {nearest[0]}?" if nearest else "is this version of fedlearn older than the server's?"
     raise ValueError(f"task: expected one of {', '.join(names)}, or FILE.py:NAME of a task, got {name!r}; {question}")
+
+
+def kind_of_task(task: Task) -> Kind:
+    """The kind that a task names, or `custom` where no package brings that one."""
+    return find_kind(task.kind if task.kind in kind_names() else CUSTOM)

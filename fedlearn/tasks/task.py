@@ -16,6 +16,9 @@ from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.noise import TensorNoise
 from fedlearn.tasks.blocks import Columns
 
+CUSTOM = "custom"
+"""The kind of tasks that need none of their own: the class of the task defines everything."""
+
 Setting = str | int | float | bool
 Device = Literal["cpu", "cuda", "mps"]
 """The device on which trials run; everything that is replicated stays on the processor."""
@@ -54,8 +57,8 @@ class Members(Protocol):
 class Task(ABC):
     """A task: named tensors to train, data if it needs any, and a loss for each member."""
 
-    kind: ClassVar[str]
-    """The name of the kind of these tasks."""
+    kind: ClassVar[str] = CUSTOM
+    """The name of the kind of these tasks; one that no package brings stands for `custom`."""
 
     unit: ClassVar[str] = "examples"
     """The unit of `work_per_member`, such as examples, tokens or episodes."""

@@ -54,17 +54,32 @@ task = fedlearn.reward(
 )
 """
 
+CUSTOM = """
+import numpy as np
+import fedlearn
+from fedlearn.tasks.function import ArrayMembers
+class Peak(fedlearn.Task):
+    kind = "peak"
+    tensors = {"x": np.zeros((40, 5), dtype=np.float32)}
+    def members(self, weights, noise, *, n_groups):
+        return ArrayMembers(self.layout.split(weights), noise, n_groups=n_groups)
+    def losses(self, members, batch):
+        return members(lambda arrays: np.sum((arrays["x"] - 3.0) ** 2) - 1.0)
+task = Peak()
+"""
+
 TASKS = {
     "function": (FUNCTION, []),
     "supervised": (SUPERVISED, ["torch"]),
     "environment": (ENVIRONMENT, ["torch", "gymnasium"]),
     "reward": (REWARD, ["torch", "transformers"]),
+    "custom": (CUSTOM, []),
 }
 N_STEPS = 12
 STEPS = ["--group-size", "16", "--population-limit", "64", "--time-per-step", "60", "--sample-time", "1"]
 
 
-@pytest.fixture(params=["function", "supervised", "supervised as a graph", "environment", "reward"])
+@pytest.fixture(params=["function", "supervised", "supervised as a graph", "environment", "reward", "custom"])
 def kind(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     for module in TASKS[name.removesuffix(" as a graph")][1]:

@@ -23,7 +23,7 @@ from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import RunFolder
 from fedlearn.tasks.rnn.kind import KIND as RNN
 from fedlearn.tasks.user.record import RecordedObjective
-from fedlearn.tasks.user.task_kind import FUNCTION
+from fedlearn.tasks.user.task_kind import CUSTOM_KIND, FUNCTION
 from fedlearn.tasks.user.task_objective import TaskObjective
 from tests.run_folders import created, fit_task, reopened, task_config, update_of
 
@@ -89,7 +89,7 @@ def test_folder_that_does_not_say_its_kind_is_refused(run: Run) -> None:
 
 def test_kind_that_is_not_installed_is_named_with_those_that_are(run: Run) -> None:
     (run.folder.data / KIND_FILE).write_text("transformer\n")
-    with pytest.raises(ValueError, match=r"expected one of environment, function, .*got 'transformer'"):
+    with pytest.raises(ValueError, match=r"expected one of custom, environment, function, .*got 'transformer'"):
         kind_of(run.folder)
 
 
@@ -122,6 +122,15 @@ def test_run_is_found_with_its_tasks_code_or_with_enough_to_replay_it(task_file:
 def test_task_of_another_kind_is_not_the_runs(run: Run, task_file: Path) -> None:
     with pytest.raises(ValueError, match=r"--task: expected a task of kind rnn, .* got .* of kind function; leave it"):
         find(run.config.run.runs, "1", task=f"{task_file}:task")
+
+
+def test_run_of_a_custom_task_is_found_with_its_code_and_without(task_file: Path, tmp_path: Path) -> None:
+    entry = f"{task_file}:task"
+    task_file.write_text(task_file.read_text() + 'task.kind = "thirst"\n')
+    run = created(task_config(tmp_path, task=entry), named_task(entry))
+    assert kind_of(run.folder) is CUSTOM_KIND
+    assert isinstance(find(run.config.run.runs, "1", task=entry).prepared.objective, TaskObjective)
+    assert isinstance(find(run.config.run.runs, "1").prepared.objective, RecordedObjective)
 
 
 def test_run_does_not_go_on_with_another_task_than_it_began_with(task_file: Path, tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ import pytest
 
 from fedlearn.tasks import registry
 from fedlearn.tasks.kind import Kind
-from fedlearn.tasks.registry import find_kind, kind_names
+from fedlearn.tasks.registry import find_kind, kind_names, kind_of_task
 from fedlearn.tasks.rnn.kind import KIND
+from fedlearn.tasks.user.task_kind import CUSTOM_KIND
+from tests.tasks.counting import CountingTask
 
 
 @pytest.fixture(autouse=True)
@@ -26,12 +28,12 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
 
 def test_fedlearns_own_kinds_are_found() -> None:
     names = kind_names()
-    assert {"environment", "function", "graph", "reward", "rnn", "supervised"} <= set(names)
+    assert {"custom", "environment", "function", "graph", "reward", "rnn", "supervised"} <= set(names)
     assert names == sorted(names)
     assert find_kind("rnn") is KIND
 
 
-@pytest.mark.parametrize("name", ["environment", "function", "graph", "reward", "rnn", "supervised"])
+@pytest.mark.parametrize("name", ["custom", "environment", "function", "graph", "reward", "rnn", "supervised"])
 def test_a_kind_has_the_name_under_which_it_is_registered(name: str) -> None:
     kind: Kind = find_kind(name)
     assert kind.name == name
@@ -41,6 +43,14 @@ def test_another_package_may_bring_a_kind(installed: list[EntryPoint]) -> None:
     installed.append(EntryPoint("words", "fedlearn.tasks.rnn.kind:KIND", registry.GROUP))
     assert kind_names() == ["rnn", "words"]
     assert find_kind("words") is KIND
+
+
+def test_a_task_whose_kind_no_package_brings_is_custom(installed: list[EntryPoint]) -> None:
+    installed.append(EntryPoint("custom", "fedlearn.tasks.user.task_kind:CUSTOM_KIND", registry.GROUP))
+    task = CountingTask({})
+    assert kind_of_task(task) is CUSTOM_KIND
+    installed.append(EntryPoint(task.kind, "fedlearn.tasks.rnn.kind:KIND", registry.GROUP))
+    assert kind_of_task(task) is KIND
 
 
 def test_a_kind_that_nobody_brings_is_refused_with_those_that_there_are(installed: list[EntryPoint]) -> None:

@@ -13,7 +13,7 @@ from fedlearn.tasks.kind import DataFolder, Measure, Prepared
 from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.reason import Reason, Reasons
-from fedlearn.tasks.task import Device, Task
+from fedlearn.tasks.task import CUSTOM, Device, Task
 from fedlearn.tasks.user.named_task import NamedTask, check_identity, differences
 from fedlearn.tasks.user.recommendation import settle
 from fedlearn.tasks.user.record import RecordedExaminer, RecordedObjective, TaskRecord
@@ -126,8 +126,8 @@ class TaskKind:
         return task
 
 
-SUPERVISED, FUNCTION, ENVIRONMENT, REWARD = (
-    TaskKind(name) for name in ("supervised", "function", "environment", "reward")
+SUPERVISED, FUNCTION, ENVIRONMENT, REWARD, CUSTOM_KIND = (
+    TaskKind(name) for name in ("supervised", "function", "environment", "reward", CUSTOM)
 )
 
 
