@@ -11,7 +11,7 @@ from fedlearn.client.lending.machine import free_bytes
 from fedlearn.client.lending.policy import LendingPolicy
 from fedlearn.compat.looking import Looks, Told
 from fedlearn.coordination.golden import check_core
-from fedlearn.launch.spec import GIVE_UP_S
+from fedlearn.launch.launcher import GIVE_UP_S
 from fedlearn.library.trained import Trained
 from fedlearn.library.training import Value, configured
 from fedlearn.net.address import is_loopback, parse_address

@@ -9,7 +9,7 @@ from typing import Self
 
 from msgspec import Struct
 
-from fedlearn.launch.spec import GIVE_UP_S
+from fedlearn.launch.launcher import GIVE_UP_S
 
 _LOOPBACK = "127.0.0.1"
 

@@ -9,7 +9,8 @@ import pytest
 
 import fedlearn
 from fedlearn.commands.command_line import main
-from fedlearn.commands.join import launch
+from fedlearn.launch.launchers import local
+from fedlearn.launch.launchers import ray as on_ray
 
 Launch = Callable[..., str]
 
@@ -54,7 +55,7 @@ def test_local_ones_share_this_machines_memory(launched: Launch, monkeypatch: py
         def run(self) -> int:
             return 0
 
-    monkeypatch.setattr(launch, "Children", Children)
+    monkeypatch.setattr(local, "Children", Children)
     launched("local", "--count", "2", "--server", "127.0.0.1:5")
     assert [name for name, _ in given] == ["local-1", "local-2"]
     command = given[1][1]
@@ -70,7 +71,7 @@ def test_ray_is_given_what_was_ordered(launched: Launch, monkeypatch: pytest.Mon
         given.update(order)
         return [0, 1]
 
-    monkeypatch.setattr(launch, "ray", ray)
+    monkeypatch.setattr(on_ray, "ray", ray)
     launched(
         "ray", "--count", "2", "--server", "h:5", "--task", "a.py:t", "--memory", "1GB", "--cluster", "c:1", code=1
     )
@@ -92,7 +93,7 @@ def test_ray_is_given_what_was_ordered(launched: Launch, monkeypatch: pytest.Mon
         (
             ["moon", "--count", "1", "--server", "h:5"],
             2,
-            "expected one of local, slurm, k8s, ray, torchrun, got 'moon'",
+            "expected one of k8s, local, ray, slurm, torchrun, got 'moon'",
         ),
     ],
 )

@@ -4,8 +4,9 @@ Source: https://slurm.schedmd.com/sbatch.html
 """
 
 import shlex
+from typing import final
 
-from fedlearn.launch.spec import LENT, LaunchSpec
+from fedlearn.launch.launcher import LENT, Launcher, Memory, mib_of
 from fedlearn.system.processes import program
 
 # Of the variable's value nothing is printed: scripts lie in shared folders.
@@ -21,8 +22,19 @@ exec {command} --name "slurm-$SLURM_ARRAY_JOB_ID-$SLURM_ARRAY_TASK_ID"
 """
 
 
-def job_array(order: LaunchSpec) -> str:
-    """The script, for `sbatch`."""
-    memory = f"#SBATCH --mem={order.memory_mib}M\n" if order.memory_bytes else ""
+@final
+class Slurm(Launcher, frozen=True, kw_only=True):
+    """Prints a job array for sbatch."""
+
+    memory: Memory = ""
+
+    def launch(self) -> int:
+        print(job_array(self), end="")
+        return 0
+
+
+def job_array(order: Slurm) -> str:
+    """The script."""
+    memory = f"#SBATCH --mem={mib_of(order.memory)}M\n" if order.memory else ""
     command = shlex.join(program(order.join(*LENT)))
     return _SCRIPT.format(count=order.count, cpus=order.cpus, memory=memory, command=command)

@@ -3,12 +3,13 @@
 Source: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/deployment-v1/
 """
 
-from typing import Any
+from typing import Annotated, Any, final
 
-from fedlearn.launch.spec import LENT, LaunchSpec
+import msgspec
+
+from fedlearn.launch.launcher import LENT, Launcher, Memory, flag, mib_of
 
 NAME = "fedlearn-join"
-DEFAULT_IMAGE = "fedlearn"
 SECRET = "fedlearn"
 """The name of the Kubernetes secret whose key `token` holds the server's token, if there is one."""
 
@@ -16,8 +17,20 @@ _USER = 10001
 """The user of the image that `deploy/` builds."""
 
 
-def deployment(order: LaunchSpec, *, image: str = DEFAULT_IMAGE) -> dict[str, Any]:
-    """The manifest, for `kubectl apply -f -`."""
+@final
+class Kubernetes(Launcher, frozen=True, kw_only=True):
+    """Prints a Deployment for kubectl apply -f -."""
+
+    memory: Memory = ""
+    image: Annotated[str, flag("NAME", "the image of the pods")] = "fedlearn"
+
+    def launch(self) -> int:
+        print(msgspec.json.format(msgspec.json.encode(deployment(self)), indent=2).decode())
+        return 0
+
+
+def deployment(order: Kubernetes) -> dict[str, Any]:
+    """The manifest."""
     labels = {"app.kubernetes.io/name": NAME}
     pod = {
         "automountServiceAccountToken": False,
@@ -30,7 +43,7 @@ def deployment(order: LaunchSpec, *, image: str = DEFAULT_IMAGE) -> dict[str, An
             "fsGroup": _USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(order, image)],
+        "containers": [_container(order)],
         "volumes": [{"name": "tmp", "emptyDir": {}}, {"name": "identity", "emptyDir": {}}],
     }
     return {
@@ -45,12 +58,12 @@ def deployment(order: LaunchSpec, *, image: str = DEFAULT_IMAGE) -> dict[str, An
     }
 
 
-def _container(order: LaunchSpec, image: str) -> dict[str, Any]:
-    resources = {"cpu": str(order.cpus)} | ({"memory": f"{order.memory_mib}Mi"} if order.memory_bytes else {})
+def _container(order: Kubernetes) -> dict[str, Any]:
+    resources = {"cpu": str(order.cpus)} | ({"memory": f"{mib_of(order.memory)}Mi"} if order.memory else {})
     token = {"secretKeyRef": {"name": SECRET, "key": "token", "optional": True}}
     return {
         "name": "join",
-        "image": image,
+        "image": order.image,
         # Kubernetes puts variables where it finds $(NAME), and reads $$ as a dollar.
         "args": [argument.replace("$", "$$") for argument in order.join(*LENT)],
         "env": [

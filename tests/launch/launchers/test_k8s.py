@@ -5,8 +5,7 @@ from typing import Literal
 import msgspec
 
 from fedlearn.commands.command_line import _parser
-from fedlearn.launch.k8s import deployment
-from fedlearn.launch.spec import LaunchSpec
+from fedlearn.launch.launchers.k8s import Kubernetes, deployment
 
 
 class Form(msgspec.Struct, forbid_unknown_fields=True):
@@ -124,11 +123,18 @@ class Deployment(Form):
     spec: Spec
 
 
-ORDER = LaunchSpec(count=64, server="fedlearn://h:1/run#f", cpus=4, memory_bytes=2**30, flags=("--hours", "22-7"))
+ORDER = Kubernetes(
+    count=64,
+    server="fedlearn://h:1/run#f",
+    cpus=4,
+    memory="1024MiB",
+    image="registry/image:1",
+    flags=("--hours", "22-7"),
+)
 
 
-def pod(order: LaunchSpec = ORDER) -> tuple[PodSpec, Container]:
-    made = msgspec.convert(deployment(order, image="registry/image:1"), Deployment)
+def pod(order: Kubernetes = ORDER) -> tuple[PodSpec, Container]:
+    made = msgspec.convert(deployment(order), Deployment)
     (container,) = made.spec.template.spec.containers
     return made.spec.template.spec, container
 
@@ -146,11 +152,11 @@ def test_container_joins_with_what_was_ordered() -> None:
     assert unknown == []
     assert (options.server, options.threads, options.hours) == (["fedlearn://h:1/run#f"], 4, "22-7")
     assert container.resources.limits == container.resources.requests == {"cpu": "4", "memory": "1024Mi"}
-    assert pod(LaunchSpec(count=1, server="h:1"))[1].resources.limits == {"cpu": "1"}
+    assert pod(Kubernetes(count=1, server="h:1"))[1].resources.limits == {"cpu": "1"}
 
 
 def test_nothing_in_arguments_is_taken_for_a_variable() -> None:
-    _, container = pod(LaunchSpec(count=1, server="h:1", flags=("--task", "$(FEDLEARN_TOKEN)$x")))
+    _, container = pod(Kubernetes(count=1, server="h:1", flags=("--task", "$(FEDLEARN_TOKEN)$x")))
     assert container.args[-1] == "$$(FEDLEARN_TOKEN)$$x"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedlearn.launch.local import Children
+from fedlearn.launch.launchers.local import Children
 from tests.patience import LIMIT_S
 
 FOREVER = "import signal; signal.pause()"
@@ -96,7 +96,7 @@ def test_run_lasts_until_all_have_ended_and_says_whether_well(programs: list[str
 
 
 def test_signal_ends_all_also_those_that_will_not_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedlearn.launch.local._STOP_S", 0.5)
+    monkeypatch.setattr("fedlearn.launch.launchers.local._STOP_S", 0.5)
     stubborn = (
         "import pathlib, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
         f"pathlib.Path({str(tmp_path / 'ready')!r}).touch(); signal.pause()"

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedlearn.commands.command_line import _parser
-from fedlearn.launch.slurm import job_array
-from fedlearn.launch.spec import LaunchSpec
+from fedlearn.launch.launchers.slurm import Slurm, job_array
 
 NASTY = "a b'c\"; touch hurt $(touch hurt) `touch hurt` $HOME \\"
 
@@ -26,7 +25,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("stand_in")
 def test_script_starts_a_volunteer_with_arguments_as_they_were_given(tmp_path: Path) -> None:
-    order = LaunchSpec(count=64, server="fedlearn://h:1/$(touch hurt)", cpus=4, flags=("--task", NASTY))
+    order = Slurm(count=64, server="fedlearn://h:1/$(touch hurt)", cpus=4, flags=("--task", NASTY))
     variables = {"SLURM_ARRAY_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": "5", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(["sh", "-c", job_array(order)], cwd=tmp_path, env=variables, check=False)
     assert done.returncode == 0
@@ -40,7 +39,7 @@ def test_script_starts_a_volunteer_with_arguments_as_they_were_given(tmp_path: P
 
 
 def test_script_asks_slurm_for_what_was_ordered() -> None:
-    lines = job_array(LaunchSpec(count=64, server="h:1", cpus=4, memory_bytes=2 * 10**9)).splitlines()
+    lines = job_array(Slurm(count=64, server="h:1", cpus=4, memory="2GB")).splitlines()
     asked = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")]
     assert lines[0] == "#!/bin/sh"
     assert asked == [
@@ -51,9 +50,9 @@ def test_script_asks_slurm_for_what_was_ordered() -> None:
         "--mem=1908M",
         "--requeue",
     ]
-    assert "--mem" not in job_array(LaunchSpec(count=1, server="h:1"))
+    assert "--mem" not in job_array(Slurm(count=1, server="h:1"))
 
 
 def test_token_stands_nowhere_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDLEARN_TOKEN", "0123456789abcdef")
-    assert "0123456789abcdef" not in job_array(LaunchSpec(count=1, server="h:1"))
+    assert "0123456789abcdef" not in job_array(Slurm(count=1, server="h:1"))

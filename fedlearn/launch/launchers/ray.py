@@ -4,14 +4,14 @@ Source: https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html
 """
 
 import os
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal, final
 
 from fedlearn.client.client import join
 from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.client.lending.machine import free_bytes
 from fedlearn.client.lending.policy import LendingPolicy
 from fedlearn.coordination.golden import check_core
-from fedlearn.launch.spec import GIVE_UP_S
+from fedlearn.launch.launcher import GIVE_UP_S, Launcher, Memory, flag, size_of
 from fedlearn.net.address import parse_address
 from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.storage.task_file import load_task
@@ -21,6 +21,29 @@ from fedlearn.wire.proof import Credentials
 _MEMORY_SHARE = 0.9
 _OBJECT_STORE_BYTES = 100_000_000
 """The bytes of the object store of a Ray that is started here; volunteers put nothing into it."""
+
+
+@final
+class Ray(Launcher, frozen=True, kw_only=True):
+    """Starts volunteers as actors of a Ray cluster."""
+
+    flags_of: ClassVar[Literal["join", "serve", ""]] = ""
+
+    memory: Memory = ""
+    task: Annotated[str, flag("FILE.py:NAME", "the task that the server trains")] = ""
+    cluster: Annotated[str, flag("ADDRESS", "that of Ray; without it the one that it finds, else a new one")] = ""
+
+    def launch(self) -> int:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked Ray to report this machine
+        codes = ray(
+            count=self.count,
+            server=self.server,
+            cpus=self.cpus,
+            memory_bytes=size_of(self.memory),
+            task=self.task or None,
+            address=self.cluster or None,
+        )
+        return max(codes)
 
 
 def ray(

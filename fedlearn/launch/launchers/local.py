@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import final
 
+from fedlearn.launch.launcher import Launcher
 from fedlearn.system.children import Child, Death, stop_processes
+from fedlearn.system.processes import program
 from fedlearn.system.signals import how_it_ended, stop_signals_call
 
 WRONG_USAGE = 2
@@ -15,6 +17,17 @@ WRONG_USAGE = 2
 
 _POLL_S = 0.2
 _STOP_S = 3.0
+
+
+@final
+class LocalProcesses(Launcher, frozen=True, kw_only=True):
+    """Starts volunteers here, and again when they die."""
+
+    def launch(self) -> int:
+        arguments = self.join("--quiet", "--max-memory", f"{90 / self.count:.2f}%")
+        names = [f"local-{number}" for number in range(1, self.count + 1)]
+        commands = [(name, program([*arguments, "--name", name])) for name in names]
+        return Children(commands, say=lambda line: print(line, flush=True)).run()
 
 
 @final

@@ -1,0 +1,1 @@
+"""The launchers, one a module, whose name is the launcher's."""
