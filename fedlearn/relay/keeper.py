@@ -18,18 +18,17 @@ from fedlearn.coordination.plan import RunPlan
 from fedlearn.coordination.relay.upstream_steps import UpstreamSteps
 from fedlearn.coordination.steps.report import StepReport
 from fedlearn.es.layout import Float32Array, ParameterLayout
-from fedlearn.es.replica import START
 from fedlearn.es.update import Update
 from fedlearn.net.address import Address, is_loopback
 from fedlearn.server.training.examination import Examination
 from fedlearn.server.training.figures import step_metrics
-from fedlearn.server.training.recent import Outgoing, RecentUpdates
+from fedlearn.server.training.recent import Outgoing, ReplicaMessages
 from fedlearn.server.training.recomputation import audit
 from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
 from fedlearn.system.invocation import invocation
 from fedlearn.tasks.objective import MasksRows
 from fedlearn.wire.encoding.parcel import Parcel, pack
-from fedlearn.wire.messages import DataBlock, Start, Welcome
+from fedlearn.wire.messages import DataBlock, Welcome
 
 
 @final
@@ -89,9 +88,7 @@ class RelayKeeper:
         self._welcome = welcome
         self._settings = settings
         self._begun = (step, digest)
-        self._recent = RecentUpdates()
-        self._encoded_weights: tuple[Held, Outgoing] | None = None
-        self._next_step = step
+        self._messages = ReplicaMessages(volunteer.holding)
 
     @property
     def layout(self) -> ParameterLayout:
@@ -104,7 +101,7 @@ class RelayKeeper:
 
     @property
     def snapshot_bytes(self) -> int:
-        return self._holding.replica.weights.nbytes * (1 + len(self._holding.replica.slots))
+        return self._messages.snapshot_bytes
 
     def coordinator(self, now: float, rules: AuthenticationRules | None = None) -> Coordinator:
         """A coordinator for the volunteers below."""
@@ -140,22 +137,11 @@ class RelayKeeper:
 
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:  # noqa: ARG002 (the journal is the server's)
         """A Snapshot of the replica."""
-        # It is cached by step and digest: there are two of a step whose weights were replaced.
-        here = Held(self._holding.replica.step, self.steps.digest)
-        if self._encoded_weights is None or self._encoded_weights[0] != here:
-            snapshot = self._holding.replica.snapshot()
-            self._encoded_weights = (here, (snapshot, pack(snapshot)))
-        return [self._encoded_weights[1]]
+        return [self._messages.snapshot(self.steps.digest)]
 
     def missed(self, held: Held) -> list[Outgoing] | None:
-        replica = self._holding.replica
-        updates: list[Outgoing] | None = []
-        if held != Held(replica.step, self.steps.digest):
-            updates = self._recent.since(held.step, held.digest)
-        if updates is None or isinstance(self._holding.objective, MasksRows):
-            return None
-        start = Start(held.digest, held.step, replica.step, START in replica.slots)
-        return [(start, pack(start)), *updates]
+        has_masks = isinstance(self._holding.objective, MasksRows)  # they follow from data of steps that are over
+        return self._messages.missed(held, self.steps.digest) if not has_masks else None
 
     def data_block(self, name: bytes) -> Outgoing:
         """A block of data, as it came."""
@@ -163,10 +149,7 @@ class RelayKeeper:
 
     def append(self, update: Update) -> Parcel:
         """Remembers the Update of the replica's next step; gives its parcel."""
-        if update.step != self._next_step:
-            self._recent = RecentUpdates()  # the weights were replaced by those of another step
-        self._next_step = update.step + 1
-        parcel = self._recent.add(update, self.steps.digest, weights_bytes=self.snapshot_bytes)
+        parcel = self._messages.add(update, self.steps.digest)
         self.update_bytes = parcel.length_bytes
         return parcel
 

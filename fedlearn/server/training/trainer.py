@@ -37,7 +37,7 @@ from fedlearn.server.training.keeper import Seating
 from fedlearn.server.training.no_loss import cause
 from fedlearn.server.training.order_inbox import OrderInbox
 from fedlearn.server.training.parts import ReplicaParts
-from fedlearn.server.training.recent import Outgoing, RecentUpdates
+from fedlearn.server.training.recent import Outgoing, ReplicaMessages
 from fedlearn.server.training.recomputation import audit
 from fedlearn.server.training.retracing import Retracer
 from fedlearn.storage.aside import Aside
@@ -75,8 +75,7 @@ class Trainer:
         self._changes = LineLog(run.folder.changes)
         self._last = rebuilt.last
         self._steps: LocalSteps | None = None
-        self._recent = RecentUpdates()
-        self._encoded_weights: tuple[int, Outgoing] | None = None
+        self._messages = ReplicaMessages(rebuilt.holding)
         self._encoded_block: tuple[bytes, Outgoing] | None = None
         self.update_bytes = 0
         """Length of the last Update on the wire."""
@@ -264,24 +263,14 @@ class Trainer:
             start = Start(bytes.fromhex(origin.digest), origin.step, self.replica.step, START in self.replica.slots)
             messages: list[Message] = [start, *updates]
             return [(message, pack(message)) for message in messages]
-        if self._encoded_weights is None or self._encoded_weights[0] != self.replica.step:
-            snapshot = self.replica.snapshot()
-            self._encoded_weights = (self.replica.step, (snapshot, pack(snapshot)))
-        return [self._encoded_weights[1]]
+        return [self._messages.snapshot(self._digest)]
 
     def missed(self, held: Held) -> list[Outgoing] | None:
-        if held.step == self.replica.step:
-            updates: list[Outgoing] | None = [] if held.digest == self._digest else None
-        else:
-            updates = self._recent.since(held.step, held.digest)
-        if updates is None or not self._has_masks_of_all_steps:
-            return None
-        start = Start(held.digest, held.step, self.replica.step, START in self.replica.slots)
-        return [(start, pack(start)), *updates]
+        return self._messages.missed(held, self._digest) if self._has_masks_of_all_steps else None
 
     @property
     def snapshot_bytes(self) -> int:
-        return self.replica.weights.nbytes * (1 + len(self.replica.slots))
+        return self._messages.snapshot_bytes
 
     def _can_replay(self) -> bool:
         is_possible = self.run.prepared.is_start_shared and self._has_masks_of_all_steps
@@ -321,13 +310,13 @@ class Trainer:
         """
         assert update.step == self.replica.step, "the digest before a step is known once the one before is taken"
         self._journal.append(update, self._digest)
-        parcel = self._recent.add(update, self._digest, weights_bytes=self.snapshot_bytes)
+        parcel = self._messages.add(update, self._digest)
         self.update_bytes = parcel.length_bytes
         return parcel
 
     def apply(self, update: Update) -> bytes:
         self._digest = self._holding.apply(update)
-        self._last, self._encoded_weights = update, None
+        self._last = update
         return self._digest
 
     def audit(self, claim: Claim) -> tuple[Finding, Verdict]:

@@ -4,9 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
+from fedlearn.runs.history import newest
 from fedlearn.server.training import recent as module
-from fedlearn.server.training.recent import RecentUpdates
+from fedlearn.server.training.recent import RecentUpdates, ReplicaMessages
 from fedlearn.wire.encoding.parcel import pack
 from tests.run_folders import bytes_of, created, fit_task, task_config, update_of
 
@@ -66,3 +68,21 @@ def test_memory_is_bounded_for_weights_of_any_size(updates: list[Update], monkey
     recent = filled(wide, weights_bytes=10**12)
     assert steps_since(recent, 13) == [13, 14]
     assert steps_since(recent, 12) is None
+
+
+def test_update_of_another_step_than_the_next_begins_anew(updates: list[Update]) -> None:
+    recent = filled([*updates[:4], *updates[6:]])
+    assert [steps_since(recent, step) for step in (5, 8, 10, 11)] == [None, None, None, [11, 12, 13, 14]]
+
+
+def test_snapshot_is_packed_once_for_each_state_of_a_step(tmp_path: Path) -> None:
+    run = created(task_config(tmp_path), fit_task())
+    holding = newest(run).holding
+    messages, digest = ReplicaMessages(holding), holding.replica.digest
+    first = messages.snapshot(digest)
+    assert messages.snapshot(digest) is first
+    snapshot = holding.replica.snapshot()
+    other = msgspec.structs.replace(snapshot, weights=snapshot.weights + 1.0, digest=b"")
+    found, _ = messages.snapshot(holding.load(other))
+    assert isinstance(found, Snapshot)
+    assert (found.step, found.digest) == (snapshot.step, holding.replica.digest) != (snapshot.step, digest)
