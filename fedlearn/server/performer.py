@@ -33,7 +33,7 @@ from fedlearn.coordination.effects import (
 from fedlearn.coordination.steps.report import StepReport
 from fedlearn.es.update import Update
 from fedlearn.server.lasting import Lasting
-from fedlearn.server.training.keeper import Seating, Serves
+from fedlearn.server.training.keeper import Keeper, Seating
 from fedlearn.server.training.recent import Outgoing
 from fedlearn.storage.checkpoint import step_of
 from fedlearn.storage.logs.metrics import Kinds, StepMetrics, StepTraffic
@@ -78,7 +78,7 @@ class ServerPerformer:
 
     def __init__(
         self,
-        trainer: Serves,
+        trainer: Keeper,
         coordinator: Coordinator,
         shell: ServerShell,
         told: Callback,

@@ -1,13 +1,11 @@
 """The state that a server serves: a replica, blocks of data, the latest Updates, and a place to record events."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from fedlearn.callback import Begun
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
-from fedlearn.coordination.crews.crew import Tensors
 from fedlearn.coordination.crews.crews import Crews
 from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.credit import Entry
@@ -18,68 +16,21 @@ from fedlearn.es.update import Update
 from fedlearn.net.address import Address
 from fedlearn.server.training.examination import Examination
 from fedlearn.server.training.order_inbox import OrderInbox
+from fedlearn.server.training.parts import ReplicaParts
 from fedlearn.server.training.recent import Outgoing
 from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
 from fedlearn.wire.encoding.parcel import Parcel
-
-
-class Serves(Protocol):
-    """The operations that a performer needs for the effects of a coordinator, except for sending."""
-
-    def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
-        """The messages that bring a new volunteer up to date: weights, or, where they may be replayed and are shorter,
-        all Updates."""
-
-    def missed(self, held: Held) -> list[Outgoing] | None:
-        """The messages that bring a volunteer up to date that returns with weights; None where it needs a Snapshot."""
-
-    def data_block(self, name: bytes) -> Outgoing:
-        """A block of data, ready to send."""
-
-    def append(self, update: Update) -> Parcel:
-        """Keeps the Update of the replica's next step; gives its parcel."""
-
-    def apply(self, update: Update) -> bytes:
-        """Takes the step; gives the digest after it."""
-
-    def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
-        """Checks a claim; the replica must stand before its step."""
-
-    def record_verdict(self, verdict: Verdict) -> None:
-        """Records that a claim was false."""
-
-    def record_credit(self, entry: Entry) -> None:
-        """Records the contributions of identities."""
-
-    def save_checkpoint(self) -> Path | None:
-        """Writes a checkpoint of the replica, and gives its path; None where none is kept."""
-
-    def record(self, report: StepReport, traffic: StepTraffic) -> StepMetrics:
-        """Writes the figures of a step."""
-
-    def ending(self, reason: str) -> str:
-        """The reason why the run ends, with what can be found out about it here."""
-
-
-class ServesCrews(Protocol):
-    """The operations that a performer needs for the effects of crews."""
-
-    def part_message(self, tensors: Tensors) -> Outgoing:
-        """The message that brings a seat with these tensors to where the replica is."""
-
-    def part_digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:
-        """The step that the replica stands before, and the digests of some parts of it."""
 
 
 class Seating(NamedTuple):
     """The crews, and the source of their parts."""
 
     crews: Crews
-    parts: ServesCrews
+    parts: ReplicaParts
 
 
-class Keeper(Serves, Protocol):
-    """The operations that a whole server needs."""
+class Keeper(Protocol):
+    """What a server serves from: a run's own replica and files, or a relay's replica."""
 
     update_bytes: int
     """Length of the last Update on the wire."""
@@ -124,3 +75,37 @@ class Keeper(Serves, Protocol):
 
     def invitation(self, address: Address) -> str:
         """The command with which volunteers join at this address."""
+
+    def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
+        """The messages that bring a new volunteer up to date: weights, or, where they may be replayed and are shorter,
+        all Updates."""
+
+    def missed(self, held: Held) -> list[Outgoing] | None:
+        """The messages that bring a volunteer up to date that returns with weights; None where it needs a Snapshot."""
+
+    def data_block(self, name: bytes) -> Outgoing:
+        """A block of data, ready to send."""
+
+    def append(self, update: Update) -> Parcel:
+        """Keeps the Update of the replica's next step; gives its parcel."""
+
+    def apply(self, update: Update) -> bytes:
+        """Takes the step; gives the digest after it."""
+
+    def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
+        """Checks a claim; the replica must stand before its step."""
+
+    def record_verdict(self, verdict: Verdict) -> None:
+        """Records that a claim was false."""
+
+    def record_credit(self, entry: Entry) -> None:
+        """Records the contributions of identities."""
+
+    def save_checkpoint(self) -> Path | None:
+        """Writes a checkpoint of the replica, and gives its path; None where none is kept."""
+
+    def record(self, report: StepReport, traffic: StepTraffic) -> StepMetrics:
+        """Writes the figures of a step."""
+
+    def ending(self, reason: str) -> str:
+        """The reason why the run ends, with what can be found out about it here."""

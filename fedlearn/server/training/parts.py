@@ -13,7 +13,7 @@ from fedlearn.wire.encoding.parcel import pack
 
 @final
 class ReplicaParts:
-    """Implements `fedlearn.server.training.keeper.ServesCrews`."""
+    """Messages and digests of parts of a replica."""
 
     def __init__(self, holding: Holding) -> None:
         self._holding = holding
@@ -21,11 +21,13 @@ class ReplicaParts:
         """Layouts of the parts that were asked for: the same ones are digested in every step."""
 
     def part_message(self, tensors: Tensors) -> Outgoing:
+        """The message that brings a seat with these tensors to where the replica is."""
         replica = self._holding.replica
         snapshot = replica.snapshot(self._layout_of(tensors))
         return snapshot, pack(snapshot)
 
     def part_digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:
+        """The step that the replica stands before, and the digests of some parts of it."""
         replica = self._holding.replica
         digests = replica.digests([self._layout_of(tensors) for tensors in parts])
         return replica.step, dict(zip(parts, digests, strict=True))

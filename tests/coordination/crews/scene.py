@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from random import Random
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 import msgspec
 import numpy as np
@@ -262,9 +262,8 @@ class Scene:
         )
         self.planner = ThreePlaces()
         self.crews = Crews(self.coordinator, self.planner, begun_at=0, is_direct=is_direct)
-        self.performer = ServerPerformer(
-            self.trainer, self.coordinator, self, self.kept, Seating(self.crews, self.trainer)
-        )
+        trainer: Any = self.trainer  # it has what the effects of crews need
+        self.performer = ServerPerformer(trainer, self.coordinator, self, self.kept, Seating(self.crews, trainer))
         self.operator = RunOperator(self.coordinator, steps)
 
     # ---- what happens
