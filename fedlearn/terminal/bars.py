@@ -1,4 +1,8 @@
-"""Progress of what takes long: a bar with rate and time left on a terminal, elsewhere a line now and then."""
+"""Progress of what takes long: a bar with rate and time left on a terminal, elsewhere a line now and then.
+
+`rich.progress` draws for terminals only: it shows work that is over at once, writes nothing into a file, and asks for
+ipywidgets in a notebook. So only the drawing is rich's here.
+"""
 
 import sys
 import threading
