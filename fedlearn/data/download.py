@@ -1,4 +1,7 @@
-"""Texts from URLs: kept in the user's cache, gone on with after a cut, compared with a hash where one is given."""
+"""Texts from URLs: kept in the user's cache, gone on with after a cut, compared with a hash where one is given.
+
+pooch begins anew after a cut, since it throws away what came, and takes no notice of a full disk before it is one.
+"""
 
 import hashlib
 import http.client
