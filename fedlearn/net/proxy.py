@@ -1,5 +1,8 @@
 """Tunnels through the proxy of HTTPS_PROXY, as office networks need, unless NO_PROXY lists the server.
 
+python-socks takes what one read gives for the proxy's whole answer: it loses what the server sends in the same packet,
+and hands on the rest of an answer that comes in two.
+
 Source: CONNECT of RFC 9110, section 9.3.6.
 """
 
