@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import os
 import secrets
 import socket
 import sys
 import threading
 from pathlib import Path
-from typing import cast
 
 import msgspec
 import uvicorn
@@ -19,7 +19,6 @@ from fedlearn.net.address import ANY_ADDRESS, is_loopback
 from fedlearn.server.security import own_address
 from fedlearn.storage.credentials import keep_secret
 from fedlearn.system.processes import open_files, step_back
-from fedlearn.web.connections import MAX_CONNECTIONS, ConnectionLimiter, Networks
 from fedlearn.web.names import Names, is_address
 
 TOKEN_FILE = "board-token"
@@ -29,11 +28,11 @@ NICENESS = 10
 SEND_BUFFER_BYTES = 128 * 1024
 """Size of a connection's send buffer in bytes; systems take twice as much."""
 
-OWN_FILES = 64
-"""Number of open files that the board needs besides its connections."""
-
 PARTING_S = 1
 """Seconds that streams have to close; viewers come back by themselves."""
+
+
+Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,10 +90,10 @@ def server_of(app: ASGIApp, listening: socket.socket, proxies: Networks = ()) ->
     """Makes a server for this socket."""
     # Else the system keeps megabytes for each reader that does not read.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-    limiter = ConnectionLimiter(proxies=proxies, total=min(MAX_CONNECTIONS, open_files() - OWN_FILES))
+    open_files()  # raises the limit, since each connection is one
     config = uvicorn.Config(
         app,
-        http=cast("type[asyncio.Protocol]", limiter.protocol),
+        http="h11",  # it bounds headers
         log_level="error",
         access_log=False,
         proxy_headers=bool(proxies),

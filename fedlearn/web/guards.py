@@ -1,9 +1,15 @@
-"""Headers of all answers, checks of a request's origin, and limits on the requests of an address."""
+"""Headers of all answers, checks of a request's origin, and limits on the requests of an address and on their time.
 
+Uvicorn has no public way to limit the connections of an address, or the time of a request's headers: that is the
+business of a reverse proxy, which a page for strangers needs for its certificate, too.
+"""
+
+import asyncio
 import time
 from typing import final
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,6 +20,12 @@ from fedlearn.wire.networks import network_of
 REQUESTS_PER_MINUTE = 3000
 """Requests a minute of one address; a page makes about ten when it is opened, and a whole office may share an address.
 """
+
+REQUEST_S = 15.0
+"""Seconds for a request's body."""
+
+READING_S = 30.0
+"""Seconds within which a client must read a piece of an answer, beyond what the system holds for it."""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -49,12 +61,33 @@ class RequestGuard:
             await self._app(scope, receive, send)
             return
 
+        due, is_whole, is_unread = time.monotonic() + REQUEST_S, False, False
+
+        async def receive_in_time() -> Message:
+            nonlocal is_whole
+            if is_whole:
+                return await receive()  # which lasts until the client leaves
+            try:
+                async with asyncio.timeout(max(due - time.monotonic(), 0.0)):
+                    message = await receive()
+            except TimeoutError:
+                late = f"expected the whole request within {REQUEST_S:.0f} s"
+                raise HTTPException(408, late, {"Connection": "close"}) from None
+            is_whole = not message.get("more_body", False)
+            return message
+
         async def send_guarded(message: Message) -> None:
+            nonlocal is_unread
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
-            await send(message)
+            try:
+                async with asyncio.timeout(READING_S):
+                    await send(message)
+            except TimeoutError:
+                is_unread = True
+                raise
 
         host = Headers(scope=scope).get("host", "")
         if not self._requests.take(network(scope), time.monotonic()):
@@ -63,7 +96,11 @@ class RequestGuard:
             answer = PlainTextResponse(self._names.refusal(host), _MISDIRECTED)
         else:
             answer = self._app
-        await answer(scope, receive, send_guarded)
+        try:
+            await answer(scope, receive_in_time, send_guarded)
+        except Exception:
+            if not is_unread:
+                raise
 
 
 def too_many(what: str) -> PlainTextResponse:

@@ -6,9 +6,6 @@ from typing import final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-NOBODY = ""
-"""Address of requests from a proxy that names the real ones, which are counted instead."""
-
 
 @final
 class Quota:
@@ -24,18 +21,9 @@ class Quota:
         """Number of slots that are taken, by all addresses."""
         return self._taken.total()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether all slots are taken."""
-        return self.n_taken >= self._total
-
-    def taken_by(self, address: str) -> int:
-        """The number of slots that an address has."""
-        return self._taken[address]
-
     def take(self, address: str) -> bool:
         """Takes a slot, to be returned by `free`, and gives whether there was one."""
-        if self.is_full or (address != NOBODY and self._taken[address] >= self._of_one):
+        if self.n_taken >= self._total or self._taken[address] >= self._of_one:
             return False
         self._taken[address] += 1
         return True

@@ -10,8 +10,7 @@ from pathlib import Path
 from starlette.types import ASGIApp
 
 from fedlearn.board.app import Board
-from fedlearn.board.serving import Reach, server_of
-from fedlearn.web.connections import Networks
+from fedlearn.board.serving import Networks, Reach, server_of
 from tests.board.conftest import TOKEN
 
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from fedlearn.web.quotas import NOBODY, Leaving, Quota
+from fedlearn.web.quotas import Leaving, Quota
 
 
 def test_places_are_bounded_for_all_and_for_each() -> None:
@@ -11,11 +11,6 @@ def test_places_are_bounded_for_all_and_for_each() -> None:
     assert places.n_taken == 4
     places.free("a")
     assert [places.take("b"), places.take("c")] == [False, True]
-
-
-def test_what_a_proxy_carries_counts_for_all_alone() -> None:
-    places = Quota(3, of_one=1)
-    assert [places.take(NOBODY) for _ in range(4)] == [True, True, True, False]
 
 
 def test_place_is_free_again_however_a_response_ends() -> None:
