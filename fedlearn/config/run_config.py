@@ -98,6 +98,14 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
 class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
     """How members are made and tried, and how their losses become a step."""
 
+    measure: Annotated[
+        Literal["auto", "losses", "gradients"],
+        setting(
+            "what volunteers measure: losses of perturbed weights, or gradients; auto = gradients where PyTorch finds "
+            "the derivative of the task's loss",
+            common=True,
+        ),
+    ] = "auto"
     perturb: Annotated[
         Literal["auto", "weights", "activations"],
         setting(
@@ -111,7 +119,6 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
         setting(
             "output layer: perturbed like the rest, or trained by the closed form of its gradient",
             automatic=True,
-            common=True,
         ),
     ] = "auto"
     sigma: Annotated[
@@ -351,9 +358,16 @@ def _group_of(config: RunConfig, key: str) -> str:
 
 
 def _check_population(strategy: StrategySettings) -> None:
-    if strategy.group_size == 1:
+    measures_gradients = strategy.measure == "gradients"
+    if measures_gradients and strategy.group_size > 1:
+        raise ConfigError(
+            f"group_size: expected 1 with measure = gradients, since nothing is compared, got {strategy.group_size}; "
+            "leave it out"
+        )
+    if not measures_gradients and strategy.group_size == 1:
         raise ConfigError("group_size: expected 2 or more, or 0 to let the run choose, got 1")
-    least, most = max(strategy.group_size, 2), MAX_MEMBERS // max(strategy.rank, 1)
+    least = max(strategy.group_size, 1 if measures_gradients else 2)
+    most = MAX_MEMBERS // max(strategy.rank, 1)
     for key in ("population_limit", "max_population"):
         members = getattr(strategy, key)
         if 0 < members < least:

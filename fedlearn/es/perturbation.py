@@ -1,11 +1,14 @@
 """The perturbation of a step: what the noise is added to, how large it is, and which gradients need no noise."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
-Space = Literal["weights", "activations"]
+Space = Literal["weights", "activations", "nothing"]
 Head = Literal["perturbed", "closed-form"]
+
+MAX_UNIT_BITS = 48
 
 
 class Perturbation(msgspec.Struct, frozen=True, array_like=True):
@@ -16,7 +19,8 @@ class Perturbation(msgspec.Struct, frozen=True, array_like=True):
     rank: int
     """Rank of the noise on a matrix; it has no meaning for noise on activations."""
     space: Space = "weights"
-    """Whether members have weights of their own, or noise on the activations of every layer and token."""
+    """Whether members have weights of their own, or noise on the activations of every layer and token, or none: then
+    the gradient of the unperturbed loss is measured."""
     head: Head = "perturbed"
     """Whether the head is perturbed too, or its gradient is computed in closed form on the unperturbed trajectory."""
     logit_sigma: float = 0.0
@@ -28,6 +32,9 @@ class Perturbation(msgspec.Struct, frozen=True, array_like=True):
     antithetic: bool = False
     """Whether members 2k and 2k + 1 are an antithetic pair: both have the noise of 2k, the odd one negated."""
 
+    unit_bits: Annotated[int, Meta(ge=0, le=MAX_UNIT_BITS)] = 18
+    """Sums of gradients are integers in units of 2^-unit_bits."""
+
     def scaled(self, factor: float) -> "Perturbation":
         """The same perturbation with sigma multiplied by `factor`."""
         return msgspec.structs.replace(self, sigma=self.sigma * factor, logit_sigma=self.logit_sigma * factor)
@@ -35,4 +42,4 @@ class Perturbation(msgspec.Struct, frozen=True, array_like=True):
     @property
     def is_summed(self) -> bool:
         """Whether volunteers send sums of gradients, since a gradient that takes more than losses can't be replayed."""
-        return self.space == "activations" or self.head == "closed-form"
+        return self.space != "weights" or self.head == "closed-form"

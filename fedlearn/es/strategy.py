@@ -4,15 +4,16 @@ Source: Salimans et al., "Evolution Strategies as a Scalable Alternative to Rein
 low-rank perturbations as in EGGROLL, arXiv 2511.16652.
 """
 
+import math
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-import es_core
 from fedlearn.es.growth import LEAST_STEP_S, Growth, usual_step_s
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.optimizers import AnyOptimizer
-from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.perturbation import MAX_UNIT_BITS, Perturbation
 from fedlearn.es.schedules import Schedule, learning_rate_factor, sigma_factor
 from fedlearn.es.shaping import UTILITY_RESOLUTION, Shaping, n_counted, spread_of
 from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
@@ -28,6 +29,9 @@ BEYOND_RATE = 0.2
 """The share of the members that network lines ask for which a step has even where the learning rate can't follow them.
 
 Such members each teach less, but without them steps would be fewer."""
+
+SUM_BITS = 26
+"""Bits of the greatest number in a sum of gradients: the next sum may have one that is 32 times as large."""
 
 
 class Strategy(msgspec.Struct, frozen=True):
@@ -86,7 +90,7 @@ def ask(
     factor = learning_rate_factor(strategy.schedule, step, elapsed_s)
     return Population(
         step=step,
-        perturbation=strategy.perturbation.scaled(sigma_factor(strategy.schedule, step, elapsed_s)),
+        perturbation=_perturbation_after(strategy, step, last),
         group_size=strategy.group_size,
         limit=limit // strategy.group_size * strategy.group_size,
         optimizer=_with_rate(strategy.optimizer, factor),
@@ -94,6 +98,17 @@ def ask(
         shaping_scale=last.shaping_scale if last is not None else 0.0,
         weight_decay=strategy.weight_decay,
     )
+
+
+def _perturbation_after(strategy: Strategy, step: int, last: Update | None) -> Perturbation:
+    """The perturbation of `step`; gradients are counted in a unit that follows from the greatest of the last sum."""
+    perturbation = strategy.perturbation.scaled(sigma_factor(strategy.schedule, step, elapsed_s_after(last)))
+    if perturbation.space != "nothing" or last is None or not last.estimate.is_there or last.gradient_scale <= 0.0:
+        return perturbation
+    # gradient_scale is what one unit of the sum is worth in the mean over its groups.
+    unit_bits = -round(math.log2(last.gradient_scale * max(last.n_members // last.group_size, 1)))
+    spare_bits = SUM_BITS - 7 - int(last.estimate.shifts.max())
+    return msgspec.structs.replace(perturbation, unit_bits=min(max(unit_bits + spare_bits, 0), MAX_UNIT_BITS))
 
 
 def members_wanted(strategy: Strategy, elapsed_s: float, *, members_per_s: float, least_s: float = 0.0) -> int:
@@ -158,7 +173,7 @@ def tell(
     perturbation = population.perturbation
     if perturbation.is_summed:
         utilities = np.zeros(0, dtype=np.int8)
-        gradient_scale = population.group_size / (n_members * es_core.ESTIMATE_UNIT)
+        gradient_scale = population.group_size / (n_members * 2.0**perturbation.unit_bits)
     else:
         replayed = losses[:0] if estimate.is_there else losses
         utilities = Shaping(strategy.fitness_shaping, scale).utilities(replayed, population.group_size)

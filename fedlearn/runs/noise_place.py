@@ -4,7 +4,7 @@ Noise on activations learns far more from a trial, but volunteers send sums of g
 a sample; from noise on weights come losses, from which everybody can recompute each step.
 """
 
-from fedlearn.config import RunConfig
+from fedlearn.config import ConfigError, RunConfig
 from fedlearn.tasks.kind import Kind, PerturbsActivations
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.strategy import strategy_of
@@ -15,8 +15,19 @@ def place_noise(config: RunConfig, kind: Kind, trust: str) -> tuple[RunConfig, R
     choice.
 
     `trust` says why all volunteers are the run's owner's; empty: anybody may join.
+
+    Raises:
+        ConfigError: gradients are to be measured, and the kind has none.
     """
     reasons = []
+    if isinstance(kind, PerturbsActivations):
+        if config.strategy.measure == "gradients":
+            raise ConfigError(
+                f"measure: expected losses or auto with task = {kind.name}, got gradients; its volunteers sum what "
+                "perturbed activations tell (--perturb activations)"
+            )
+    elif config.strategy.measure == "auto" and _names_noise(config):
+        config = config.replace({"measure": "losses"})
     if config.strategy.perturb == "auto":
         place, why = _place(config, kind, trust)
         config = config.replace({"perturb": place})
@@ -27,6 +38,11 @@ def place_noise(config: RunConfig, kind: Kind, trust: str) -> tuple[RunConfig, R
         if is_summed:
             reasons.append(Reason("it learns more, and volunteers send sums anyway", "head", "closed-form"))
     return config, tuple(reasons)
+
+
+def _names_noise(config: RunConfig) -> bool:
+    """Whether the configuration says where noise goes, so that there is to be some."""
+    return config.strategy.perturb != "auto" or config.strategy.head != "auto"
 
 
 def on_strangers(config: RunConfig, trust: str) -> list[str]:

@@ -8,12 +8,17 @@ from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import LearningRateSchedule, Schedule
 from fedlearn.es.strategy import Strategy
 
+GRADIENTS = Perturbation(sigma=0.0, rank=0, space="nothing")
+"""The perturbation of a run that measures gradients."""
+
 
 def strategy_of(config: RunConfig) -> Strategy:
     """The strategy of a configuration; the noise is on weights where the configuration leaves that open."""
     strategy, settings = config.strategy, config.optimizer
     return Strategy(
-        perturbation=Perturbation(
+        perturbation=GRADIENTS
+        if strategy.measure == "gradients"
+        else Perturbation(
             space="weights" if strategy.perturb == "auto" else strategy.perturb,
             sigma=strategy.sigma,
             rank=strategy.rank,

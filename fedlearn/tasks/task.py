@@ -34,6 +34,18 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
     samples."""
 
 
+class LossGradient(msgspec.Struct, frozen=True, eq=False):
+    """The loss of the unperturbed weights on the rows of one group, and its gradient."""
+
+    loss: float
+    gradient: Float32Array
+    """The derivative of the loss with respect to each weight, [n_parameters]."""
+
+
+class NoGradientError(ValueError):
+    """Raised where nothing but the loss of a task is known."""
+
+
 class Members(Protocol):
     """The members of some groups, ready to run; member i belongs to group i // group_size."""
 
@@ -89,6 +101,20 @@ class Task(ABC):
     @abstractmethod
     def losses(self, members: Members, batch: Batch) -> Sequence[float] | Float32Array:
         """A loss for each member, lower is better; a member whose loss is not finite does not count."""
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether the task may have gradients; True does not promise that its loss has one."""
+        return type(self).loss_gradients is not Task.loss_gradients
+
+    def loss_gradients(self, weights: Float32Array, batch: Batch) -> Iterator[LossGradient]:  # noqa: ARG002
+        """The loss of the unperturbed `weights` [n_parameters] and its gradient, for one group of the batch after
+        another.
+
+        Raises:
+            NoGradientError: only losses of the task are known.
+        """
+        raise NoGradientError(f"a task of kind {self.kind} gives a loss and no gradient")
 
     @property
     def work_per_member(self) -> int:

@@ -60,9 +60,9 @@ def welcome(run: Run) -> list[Message]:
 def test_conversation_begins_with_hello_and_ends_with_the_farewell() -> None:
     async def main() -> None:
         scene = Scene()
-        scene.answers[Hello] = lambda: [Farewell("refused", "protocol version: expected 9")]
+        scene.answers[Hello] = lambda: [Farewell("refused", "protocol version: expected 10")]
         async with scene.converse() as conversing:
-            assert await conversing == Leave("protocol version: expected 9", is_welcome_back=False, is_refusal=True)
+            assert await conversing == Leave("protocol version: expected 10", is_welcome_back=False, is_refusal=True)
         (hello,) = scene.heard
         assert isinstance(hello, Hello)
         assert hello == msgspec.structs.replace(hello_of(threads=2), nonce=hello.nonce)

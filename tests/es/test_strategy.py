@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 import es_core
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam, Sgd
-from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.perturbation import MAX_UNIT_BITS, Perturbation
 from fedlearn.es.schedules import Schedule
 from fedlearn.es.shaping import SHAPINGS
 from fedlearn.es.strategy import Population, Strategy, ask, members_wanted, tell
@@ -314,3 +314,42 @@ def test_an_exact_sum_stands_in_for_utilities_and_changes_nothing_else(rule: str
     assert summed.rank == replayed.rank == 1
     same = msgspec.structs.replace(summed, utilities=replayed.utilities, estimate=replayed.estimate)
     assert msgspec.structs.astuple(same) == msgspec.structs.astuple(replayed)
+
+
+GRADIENTS = Perturbation(0.0, 0, "nothing")
+
+
+def step_of_gradients(last: Update | None, shift: int) -> Update:
+    """A step whose sum has its greatest number in the highest bit of a byte, shifted so far."""
+    strategy = msgspec.structs.replace(STRATEGY, perturbation=GRADIENTS, group_size=1)
+    population = ask(strategy, 0 if last is None else last.step + 1, last)
+    losses = np.ones(4, dtype=np.float32)
+    estimate = CodedEstimate(np.array([100], dtype=np.int8), np.array([shift], dtype=np.uint8))
+    return tell(strategy, population, block=BLOCK, spans=((0, 4),), losses=losses, duration_s=1.0, estimate=estimate)
+
+
+@pytest.mark.parametrize(("shift", "expected"), [(19, 18), (24, 13), (0, 37)])
+def test_gradients_count_in_a_unit_by_which_the_last_sum_had_26_bits(shift: int, expected: int) -> None:
+    strategy = msgspec.structs.replace(STRATEGY, perturbation=GRADIENTS, group_size=1)
+    assert ask(strategy, 0, None).perturbation.unit_bits == 18
+    last = step_of_gradients(None, shift)
+    assert last.gradient_scale == 2.0**-18 / 4
+    population = ask(strategy, 1, last)
+    assert population.perturbation.unit_bits == expected
+    assert step_of_gradients(last, 19).gradient_scale == 2.0**-expected / 4
+
+
+def test_the_unit_of_gradients_has_bounds() -> None:
+    strategy = msgspec.structs.replace(STRATEGY, perturbation=GRADIENTS, group_size=1)
+    last = None
+    for _ in range(5):
+        last = step_of_gradients(last, 0)
+    assert ask(strategy, 5, last).perturbation.unit_bits == MAX_UNIT_BITS
+    for _ in range(10):
+        last = step_of_gradients(last, 24)
+    assert ask(strategy, 15, last).perturbation.unit_bits == 0
+
+
+def test_sums_of_perturbed_activations_keep_their_unit() -> None:
+    strategy = msgspec.structs.replace(STRATEGY, perturbation=Perturbation(0.02, 1, "activations"))
+    assert ask(strategy, 1, step_of_gradients(None, 24)).perturbation.unit_bits == 18

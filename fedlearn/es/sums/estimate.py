@@ -61,6 +61,17 @@ def encode_estimate(layout: ParameterLayout, estimate: Integers) -> CodedEstimat
     return CodedEstimate(*encode_rows(estimate.astype(np.int64, copy=False), layout.row_lengths, exact=False))
 
 
+def encode_randomly(layout: ParameterLayout, estimate: Integers, words: NDArray[np.uint32]) -> CodedEstimate:
+    """Encodes the integers [n_parameters], rounded to a byte each, up or down by random words [n_parameters].
+
+    What is decoded has the integers as its mean; those beyond 32 bits are clipped.
+    """
+    shifts = encode_estimate(layout, estimate).shifts
+    each = np.repeat(shifts.astype(np.int64), layout.row_lengths)
+    raised = estimate + (words.astype(np.int64) >> (32 - each))  # by 0 to 2^shift - 1
+    return CodedEstimate(np.clip(raised >> each, -MAX_UTILITY, MAX_UTILITY).astype(np.int8), shifts)
+
+
 def encode_exactly(layout: ParameterLayout, estimate: Integers) -> CodedEstimate:
     """Encodes the integers [n_parameters] exactly.
 

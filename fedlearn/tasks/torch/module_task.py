@@ -13,14 +13,16 @@ from torch import Tensor, nn
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import TensorNoise
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.task import Setting, Task
+from fedlearn.tasks.task import Batch, LossGradient, Setting, Task
 from fedlearn.tasks.torch.devices import use_device
+from fedlearn.tasks.torch.gradients import loss_gradients
 from fedlearn.tasks.torch.members.execution_plans import ExecutionPlans
 from fedlearn.tasks.torch.members.kept import keepers
 from fedlearn.tasks.torch.members.members import TorchMembers
-from fedlearn.tasks.torch.members.noise import as_tensors
+from fedlearn.tasks.torch.members.noise import as_tensors as as_noise
 from fedlearn.tasks.torch.members.refusals import refuse_module
 from fedlearn.tasks.torch.members.sequential import load_flat
+from fedlearn.tasks.torch.trees import as_tensors
 
 Model = nn.Module | Callable[[], nn.Module]
 """A module, or a function that makes one; it is called when first needed, after `torch.manual_seed(0)`."""
@@ -119,10 +121,19 @@ class ModuleTask(Task):
         return TorchMembers(
             self.parameters,
             loaded,
-            as_tensors(noise, self.device),
+            as_noise(noise, self.device),
             n_groups=n_groups,
             plans=self._plans,
         )
+
+    def gradients_of(
+        self, loss: Callable[[Mapping[str, Tensor]], Tensor | float], weights: Float32Array, batch: Batch
+    ) -> Iterator[LossGradient]:
+        """The gradients of a loss of rows, whose weights are the module's; see `Task.loss_gradients`."""
+        self.load(weights)
+        rows = as_tensors(dict(batch.rows), self.device)
+        with self.computing():
+            yield from loss_gradients(loss, list(self.parameters.values()), rows, batch.seeds)
 
     def load(self, weights: Float32Array) -> list[Tensor]:
         """Loads flat weights into the module; gives them as tensors on its device."""

@@ -1,6 +1,6 @@
 """The task of a graph: supervised learning of a model that came as data."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -13,7 +13,7 @@ from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits
 from fedlearn.graphs.graph import Graph, GraphError
 from fedlearn.graphs.operators import DRAWS
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.task import Batch, Members, Setting
+from fedlearn.tasks.task import Batch, LossGradient, Members, NoGradientError, Setting
 from fedlearn.tasks.torch.members.execution_plans import N_TRIED
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.module_task import ModuleTask
@@ -75,10 +75,20 @@ class GraphTask(ModuleTask):
                 losses = members(self._program, dict(batch.rows), seeds=batch.seeds if self._draws else ())
                 return np.asarray(losses.cpu(), dtype=np.float32)
             except (RuntimeError, IndexError) as error:
-                raise GraphError(
-                    f"graph: expected rows that it can run on: {first_line(str(error))}; "
-                    "data and graph must be of one run"
-                ) from error
+                raise _unfit(error) from error
+
+    def loss_gradients(self, weights: Float32Array, batch: Batch) -> Iterator[LossGradient]:
+        self._program.prepare()
+        try:
+            yield from self.gradients_of(self._program, weights, batch)
+        except (RuntimeError, IndexError, NoGradientError) as error:
+            raise _unfit(error) from error
+
+
+def _unfit(error: Exception) -> GraphError:
+    return GraphError(
+        f"graph: expected rows that it can run on: {first_line(str(error))}; data and graph must be of one run"
+    )
 
 
 def _batch_size(graph: Graph) -> int:

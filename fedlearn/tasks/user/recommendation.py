@@ -8,6 +8,7 @@ from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.kind import Measure
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.strategy import strategy_of
+from fedlearn.tasks.user.gradient_settings import choose_measure, settle_gradients
 from fedlearn.tasks.user.task_objective import TaskObjective
 
 GROUP_SIZE = 32
@@ -32,7 +33,10 @@ DEADLINE_S = (10.0, 3600.0)
 
 def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: Measure) -> tuple[RunConfig, Reasons]:
     """The configuration with a value for each automatic key, and the reasons for those that were chosen here."""
-    reasons = []
+    config, chosen = choose_measure(config, objective, data)
+    if config.strategy.measure == "gradients":
+        return settle_gradients(config, objective, data, measure, chosen)
+    reasons = list(chosen)
     usual = objective.task.usual_population
     for key, value in (
         ("group_size", _group_size(config.strategy, usual)),

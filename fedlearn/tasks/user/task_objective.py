@@ -1,14 +1,21 @@
 """The objective of a user's task: fedlearn draws noise and rows, and the task computes losses."""
 
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
+import es_core
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.noise import member_noise
 from fedlearn.es.replica import UInt8Array
-from fedlearn.es.trials import Trials
+from fedlearn.es.sums.estimate import encode_randomly
+from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, drawn_rows, group_words, n_rows
 from fedlearn.tasks.row_masks import RowReader
@@ -16,6 +23,9 @@ from fedlearn.tasks.task import Batch, Device, Task, flat_weights
 
 NOISE_BYTES = 2**28
 """The most bytes of noise of the members that run in one call."""
+
+GREATEST_SUM = 2.0**62
+"""The bound of a sum before it is rounded, which keeps it an integer of 64 bits."""
 
 
 @final
@@ -43,14 +53,55 @@ class TaskObjective:
     def evaluate(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> Float32Array:
         groups_at_once = max(NOISE_BYTES // (trials.group_size * self._noise_bytes(trials)), 1)
         losses = []
-        with self.in_use:
-            if threads != self._threads:
-                self.task.use(self._device, threads=threads)
-                self._threads = threads
+        with self._computing(threads):
             for first in range(0, trials.n_groups, groups_at_once):
                 part = trials.part(first, min(groups_at_once, trials.n_groups - first))
                 losses.append(self._evaluate(weights, data, part))
         return np.concatenate(losses)
+
+    def gradient_sum(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> TrialResults:
+        """The losses of unperturbed weights, one for each group, and the sum of their gradients.
+
+        Raises:
+            ValueError: the trials have noise.
+            NoGradientError: only losses of the task are known.
+        """
+        if trials.perturbation.space != "nothing":
+            raise ValueError(
+                "perturb, head: expected weights and perturbed, got a task that can't sum what noise tells"
+            )
+        words = self._words_of(trials)
+        total = np.zeros(self.layout.size, dtype=np.float64)
+        losses = []
+        with self._computing(threads):
+            for found in self.task.loss_gradients(weights, _batch_of(data, words)):
+                is_finite = math.isfinite(found.loss) and bool(np.isfinite(found.gradient).all())
+                losses += [found.loss if is_finite else math.inf] * trials.group_size
+                if is_finite:
+                    total += found.gradient
+        numbers = np.clip(total * 2.0**trials.perturbation.unit_bits, -GREATEST_SUM, GREATEST_SUM)
+        dither = es_core.random_words(int(words[0, 0]), trials.step, 0, 1, self.layout.size)[0]
+        estimate = encode_randomly(self.layout, np.rint(numbers).astype(np.int64), dither)
+        return TrialResults(np.array(losses, dtype=np.float32), estimate)
+
+    def first_gradient(self, weights: Float32Array, data: Columns) -> Float32Array:
+        """The gradient [n_parameters] for the rows of the first group of step 0.
+
+        Raises:
+            NoGradientError: only losses of the task are known.
+        """
+        words = group_words(self._seed, 0, 0, 1, self.task.batch_size)
+        with self._computing(0), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of numbers taken out of tensors, which is no fault here
+            (found,) = self.task.loss_gradients(weights, _batch_of(data, words))
+        return found.gradient
+
+    def ways(self, weights: Float32Array, trials: Trials) -> Iterator[Float32Array]:
+        """The noise [n_parameters] of each member of one group."""
+        noise = member_noise(self.layout, trials, seed=self._seed)
+        with self.in_use:
+            for tensors in self.task.members(weights, noise, n_groups=1).each():
+                yield flat_weights(tensors) - weights
 
     def report(self) -> str:
         return self.task.report()
@@ -72,9 +123,20 @@ class TaskObjective:
         row_bytes = sum(column.nbytes for column in data.values()) // max(n_rows(data), 1)
         return (1 + self.task.batch_size) * (32 + row_bytes)
 
+    @contextmanager
+    def _computing(self, threads: int) -> Iterator[None]:
+        """Holds the lock, with the task on the device and with this number of threads."""
+        with self.in_use:
+            if threads != self._threads:
+                self.task.use(self._device, threads=threads)
+                self._threads = threads
+            yield
+
+    def _words_of(self, trials: Trials) -> NDArray[np.uint64]:
+        return group_words(self._seed, trials.step, trials.first_group, trials.n_groups, self.task.batch_size)
+
     def _evaluate(self, weights: Float32Array, data: Columns, trials: Trials) -> Float32Array:
-        words = group_words(self._seed, trials.step, trials.first_group, trials.n_groups, self.task.batch_size)
-        batch = Batch(drawn_rows(data, words), tuple(words[:, 0].tolist()))
+        batch = _batch_of(data, self._words_of(trials))
         noise = member_noise(self.layout, trials, seed=self._seed)
         members = self.task.members(weights, noise, n_groups=trials.n_groups)
         try:
@@ -95,6 +157,10 @@ class TaskObjective:
         low_rank = [rank * sum(tensor.sides) for tensor in self.layout.tensors if tensor.is_matrix and rank]
         dense = [tensor.size for tensor in self.layout.tensors if not (tensor.is_matrix and rank)]
         return 4 * sum([*low_rank, *dense])
+
+
+def _batch_of(data: Columns, words: NDArray[np.uint64]) -> Batch:
+    return Batch(drawn_rows(data, words), tuple(words[:, 0].tolist()))
 
 
 def _described(rows: Columns) -> str:

@@ -9,6 +9,7 @@ from fedlearn.es.sums.estimate import (
     decode_estimate,
     encode_estimate,
     encode_exactly,
+    encode_randomly,
     estimate_of_rows,
     exact_width,
 )
@@ -174,3 +175,20 @@ def test_an_estimate_of_no_more_than_the_rows_wanted_is_refused() -> None:
     first_rows = CodedEstimate(np.zeros(6, dtype=np.int8), np.zeros(2, dtype=np.uint8))
     with pytest.raises(ValueError, match="codes: expected one a row, 4, got 2"):
         estimate_of_rows(LAYOUT, [slice(0, 2)], first_rows)
+
+
+def test_rounding_by_random_words_has_the_integers_as_its_mean() -> None:
+    layout = ParameterLayout((TensorSpec("matrix", (2, 4)),))
+    estimate = np.array([127 << 8, 100, -1000, 3, 0, 1, -2, 127], dtype=np.int64)
+    words = np.random.default_rng(1).integers(0, 2**32, (20_000, 8), dtype=np.uint32)
+    decoded = np.array([decode_estimate(layout, encode_randomly(layout, estimate, each)) for each in words])
+    assert set(np.unique(decoded[:, 1])) == {0, 256}
+    np.testing.assert_allclose(decoded.mean(axis=0), estimate, atol=4 * 128 / len(words) ** 0.5)
+    assert (decoded[:, [0, 4, 5, 6, 7]] == estimate[[0, 4, 5, 6, 7]]).all()
+
+
+def test_rounding_by_random_words_stays_within_a_byte() -> None:
+    layout = ParameterLayout((TensorSpec("matrix", (2, 2)),))
+    words = np.full(4, 2**32 - 1, dtype=np.uint32)
+    coded = encode_randomly(layout, np.array([2**33, -(2**33), 5, -7]), words)
+    assert coded.numbers.tolist() == [127, -127, 5, -7]

@@ -30,13 +30,12 @@ def losses_of(task: CountingTask, trials: Trials = TRIALS, *, data: Columns | No
     return objective.evaluate(objective.initial_weights(), task.data if data is None else data, trials, threads=1)
 
 
-def test_it_is_an_objective_that_masks_rows_and_reports_but_sums_no_gradients() -> None:
+def test_it_is_an_objective_that_masks_rows_reports_and_sums_gradients() -> None:
     objective = TaskObjective(CountingTask(TENSORS, batch_size=6), seed=SEED)
     assert isinstance(objective, Objective)
     assert isinstance(objective, MasksRows)
     assert isinstance(objective, Reports)
-    abilities: object = objective
-    assert not isinstance(abilities, SumsGradients)
+    assert isinstance(objective, SumsGradients)
     assert (objective.unit, objective.work_per_member) == ("beans", 6)
     np.testing.assert_array_equal(objective.initial_weights(), flat_weights(TENSORS))
 

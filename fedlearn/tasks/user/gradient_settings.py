@@ -1,0 +1,146 @@
+"""What volunteers of a user's task measure, losses or gradients, and the settings of a run that measures gradients."""
+
+import math
+
+import numpy as np
+
+from fedlearn.config import MAX_POPULATION, ConfigError, RunConfig
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.optimizers import OPTIMIZERS
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.trials import Trials
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.kind import Measure
+from fedlearn.tasks.reason import Reason, Reasons
+from fedlearn.tasks.strategy import strategy_of
+from fedlearn.tasks.task import NoGradientError
+from fedlearn.tasks.user.task_objective import TaskObjective
+
+LEARNING_RATE = 0.003
+"""Adam's."""
+
+STEP_S = 0.02
+"""Seconds of gradients in a step of this machine's volunteers: the rest of a step takes a few milliseconds."""
+
+GROWTH = 64
+"""The factor by which the population may grow as volunteers join."""
+
+UNUSED_SIGMA = 1.0
+"""The deviation of noise that there is not."""
+
+DEADLINE_S = (10.0, 3600.0)
+"""The least and the greatest `time_per_step`, which only cuts stragglers off: a step closes when all sums are in."""
+
+N_PAIRS = 8
+"""Antithetic pairs whose losses are compared with the gradient."""
+
+SIGMAS = (2e-3, 2e-4)
+"""Deviations of their noise; it is enough that losses agree with one, since a loss may be steep or coarse."""
+
+LARGEST_GAP = 0.2
+"""The largest root mean square of what the gradient does not tell of the pairs' differences, as a share of theirs."""
+
+NOISE_SETTINGS = ("sigma", "group_size")
+"""Automatic settings of noise: whoever sets one wants noise."""
+
+
+def choose_measure(config: RunConfig, objective: TaskObjective, data: Columns) -> tuple[RunConfig, Reasons]:
+    """The configuration with a value for `measure`, and the reason where it was chosen here.
+
+    Raises:
+        ConfigError: gradients are wanted, and the task has none.
+    """
+    wanted = config.strategy.measure
+    if wanted == "losses":
+        return config, ()
+    if wanted == "auto" and not objective.task.is_differentiable:
+        return config.replace({"measure": "losses"}), ()
+    if wanted == "auto" and (named := _names_noise(config)):
+        return _losses(config, f"{named} is a setting of noise")
+    try:
+        gap = gradient_gap(objective, data)
+        if gap > LARGEST_GAP and wanted == "auto":
+            raise NoGradientError(f"{gap:.0%} of how losses change is not in the gradient that PyTorch finds")
+    except NoGradientError as error:
+        if wanted == "gradients":
+            raise ConfigError(f"measure: expected losses, got gradients: {error}") from error
+        return _losses(config, str(error))
+    if wanted == "gradients":
+        return config, ()
+    reason = Reason("PyTorch differentiates the loss, and losses agree with it", "measure", "gradients")
+    return config.replace({"measure": "gradients"}), (reason,)
+
+
+def settle_gradients(
+    config: RunConfig, objective: TaskObjective, data: Columns, measure: Measure, reasons: Reasons
+) -> tuple[RunConfig, Reasons]:
+    """The configuration of a run that measures gradients, with a value for each automatic key, and the reasons."""
+    config = config.replace({"group_size": 1, "sigma": UNUSED_SIGMA})
+    chosen = list(reasons)
+    if not config.optimizer.learning_rate:
+        rate = LEARNING_RATE * OPTIMIZERS[config.optimizer.optimizer].rate_to_adam
+        config = config.replace({"learning_rate": rate})
+        chosen.append(Reason("a rate that suits most networks", "learning_rate", f"{rate:g}"))
+    if config.is_settled:
+        return config, tuple(chosen)
+    per_s = measure(objective, strategy_of(config), data)
+    chosen.append(Reason(f"measured: gradients of {per_s * objective.work_per_member:.3g} {objective.unit}/s"))
+    if not config.strategy.population_limit:
+        limit = min(max(round(STEP_S * per_s), 1), MAX_POPULATION)
+        most = config.strategy.max_population or min(GROWTH * limit, MAX_POPULATION)
+        config = config.replace({"population_limit": min(limit, most), "max_population": most})
+        chosen.append(Reason(f"{STEP_S:g} s of gradients", "population_limit", str(config.strategy.population_limit)))
+    if not config.strategy.time_per_step:
+        expected_s = config.strategy.population_limit / per_s
+        deadline = min(max(float(math.ceil(4.0 * expected_s)), DEADLINE_S[0]), DEADLINE_S[1])
+        config = config.replace({"time_per_step": deadline})
+        why = f"four times the {expected_s:.2g} s that this machine needs"
+        chosen.append(Reason(why, "time_per_step", f"{deadline:g}"))
+    return config, tuple(chosen)
+
+
+def _losses(config: RunConfig, why: str) -> tuple[RunConfig, Reasons]:
+    return config.replace({"measure": "losses"}), (Reason(why, "measure", "losses"),)
+
+
+def _names_noise(config: RunConfig) -> str:
+    """The first setting that has a meaning for noise alone; empty where there is none."""
+    strategy = config.strategy
+    given = [(key, config.get(key)) for key in NOISE_SETTINGS]
+    ties = (
+        *((key, value, bool(value)) for key, value in given),
+        ("antithetic", strategy.antithetic, strategy.antithetic),
+        ("rank", strategy.rank, strategy.rank != 1),
+        ("fitness_shaping", strategy.fitness_shaping, strategy.fitness_shaping != "normalized"),
+        ("exchange", strategy.exchange, strategy.exchange != "replay"),
+        ("seats", config.server.seats, bool(config.server.seats)),
+    )
+    return next((f"{key} = {str(value).lower()}" for key, value, is_tied in ties if is_tied), "")
+
+
+def gradient_gap(objective: TaskObjective, data: Columns) -> float:
+    """The share of the differences between losses of antithetic pairs that the gradient at the initial weights misses.
+
+    Raises:
+        NoGradientError: the task has no gradient, or it is zero or not finite.
+    """
+    weights = objective.initial_weights()
+    gradient = objective.first_gradient(weights, data)
+    if not np.isfinite(gradient).all():
+        raise NoGradientError("the gradient at the initial weights is not finite")
+    if not gradient.any():
+        raise NoGradientError("the gradient at the initial weights is zero")
+    return min(_gap_at(sigma, objective, weights, gradient, data) for sigma in SIGMAS)
+
+
+def _gap_at(
+    sigma: float, objective: TaskObjective, weights: Float32Array, gradient: Float32Array, data: Columns
+) -> float:
+    trials = Trials(0, Perturbation(sigma, 1, antithetic=True), 2 * N_PAIRS, first_member=0, n_members=2 * N_PAIRS)
+    losses = objective.evaluate(weights, data, trials, threads=0).astype(np.float64)
+    found = losses[0::2] - losses[1::2]
+    told = np.array([gradient @ way for way in objective.ways(weights, trials)])
+    expected = told[0::2] - told[1::2]
+    if not np.isfinite(found).all() or not found.any():
+        return math.inf
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(found))

@@ -1,0 +1,150 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.sums.estimate import decode_estimate
+from fedlearn.es.trials import Trials
+from fedlearn.tasks.task import Batch, NoGradientError, flat_weights
+from fedlearn.tasks.user.gradient_settings import gradient_gap
+from fedlearn.tasks.user.task_objective import TaskObjective
+
+torch = pytest.importorskip("torch")
+
+from torch import Tensor, nn  # noqa: E402
+
+from fedlearn.tasks.torch.supervised import Rows, supervised  # noqa: E402
+from fedlearn.tasks.torch_graph.sharing import received  # noqa: E402
+from tests.tasks.torch.test_supervised import cross_entropy, examples, network  # noqa: E402
+
+GRADIENTS = Perturbation(sigma=0.0, rank=0, space="nothing", unit_bits=24)
+BATCH_SIZE = 5
+
+Loss = Callable[[nn.Module, Rows], Any]
+
+
+def objective_of(loss: Loss = cross_entropy, **given: Any) -> TaskObjective:  # noqa: ANN401 (arguments of the task)
+    return TaskObjective(supervised(network, loss, examples(), batch_size=BATCH_SIZE, **given), seed=3)
+
+
+def trials_of(n_groups: int, first: int = 0) -> Trials:
+    return Trials(2, GRADIENTS, group_size=1, first_member=first, n_members=n_groups)
+
+
+def test_a_sum_is_that_of_pytorchs_gradients_for_the_rows_of_each_group() -> None:
+    objective = objective_of()
+    weights = objective.initial_weights()
+    results = objective.gradient_sum(weights, objective.task.data, trials_of(3), threads=1)
+    task, seen = objective.task, []
+    model = network()
+    nn.utils.vector_to_parameters(torch.from_numpy(weights.copy()), model.parameters())
+    for first in range(3):
+        each = objective.gradient_sum(weights, task.data, trials_of(1, first), threads=1)
+        assert each.losses == results.losses[first]
+        seen.append(decode_estimate(objective.layout, each.estimate) / 2.0**24)
+    total = decode_estimate(objective.layout, results.estimate) / 2.0**24
+    np.testing.assert_allclose(total, np.sum(seen, axis=0), atol=0.05 * np.abs(total).max())
+    assert results.losses.shape == (3,)
+    assert len(set(results.losses.tolist())) == 3
+
+
+@pytest.mark.parametrize("is_graph", [False, True])
+def test_gradients_are_pytorchs(is_graph: bool) -> None:
+    task = supervised(network, cross_entropy, examples(), batch_size=BATCH_SIZE)
+    data = task.data
+    rows = np.arange(2 * BATCH_SIZE).reshape(2, BATCH_SIZE)
+    weights = flat_weights(task.tensors)
+    giver = received(task.as_graph()) if is_graph else task
+    model = network()
+    nn.utils.vector_to_parameters(torch.from_numpy(weights.copy()), model.parameters())
+    batch = Batch({name: column[rows] for name, column in data.items()}, (1, 2))
+    for group, found in enumerate(giver.loss_gradients(weights, batch)):
+        loss = cross_entropy(
+            model, {"x": torch.tensor(data["x"][rows[group]]), "y": torch.tensor(data["y"][rows[group]]).long()}
+        )
+        expected = torch.cat([x.flatten() for x in torch.autograd.grad(loss, list(model.parameters()))])
+        assert found.loss == pytest.approx(loss.item(), rel=1e-6)
+        np.testing.assert_allclose(found.gradient, expected.numpy(), atol=1e-6)
+
+
+def test_parameters_that_no_loss_reads_have_a_gradient_of_zero_and_the_rest_stay_as_they_are() -> None:
+    def head_alone(model: nn.Module, rows: Rows) -> Tensor:
+        assert isinstance(model, nn.Sequential)
+        scores: Tensor = model[2](rows["x"][:, :1].expand(-1, 8))
+        return scores.square().mean()
+
+    task = supervised(network, head_alone, examples(), batch_size=BATCH_SIZE, train=lambda name: name != "2.bias")
+    objective = TaskObjective(task, seed=3)
+    task.parameters["0.weight"].requires_grad_(False)
+    gradient = objective.first_gradient(objective.initial_weights(), task.data)
+    parts = objective.layout.split(gradient)
+    assert not parts["0.weight"].any()
+    assert parts["2.weight"].any()
+    assert not task.parameters["0.weight"].requires_grad
+    assert task.parameters["2.weight"].requires_grad
+
+
+def test_what_a_loss_draws_follows_from_its_group() -> None:
+    def noisy(model: nn.Module, rows: Rows) -> Tensor:
+        return cross_entropy(model, {**rows, "x": rows["x"] + torch.randn_like(rows["x"])})
+
+    objective = objective_of(noisy)
+    weights, data = objective.initial_weights(), objective.task.data
+    before = torch.get_rng_state()
+    first, again = (objective.gradient_sum(weights, data, trials_of(2), threads=1) for _ in range(2))
+    np.testing.assert_array_equal(first.losses, again.losses)
+    np.testing.assert_array_equal(first.estimate.numbers, again.estimate.numbers)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_group_whose_gradient_is_not_finite_adds_nothing() -> None:
+    def broken(model: nn.Module, rows: Rows) -> Tensor:
+        loss = cross_entropy(model, rows)
+        factor: Tensor = torch.where(rows["y"][0] == 0, torch.inf, 1.0)
+        return loss * factor
+
+    objective = objective_of(broken)
+    weights, data = objective.initial_weights(), objective.task.data
+    results = objective.gradient_sum(weights, data, trials_of(20), threads=1)
+    is_finite = np.isfinite(results.losses)
+    assert 0 < is_finite.sum() < 20
+    alone = [
+        objective.gradient_sum(weights, data, trials_of(1, i), threads=1) for i in np.flatnonzero(~is_finite).tolist()
+    ]
+    assert not any(each.estimate.numbers.any() for each in alone)
+
+
+@pytest.mark.parametrize(
+    ("loss", "complaint"),
+    [
+        (lambda model, rows: float(cross_entropy(model, rows)), "outside of PyTorch's operations"),
+        (lambda model, rows: np.mean(model(rows["x"]).numpy()), "Can't call numpy"),
+        (lambda model, rows: cross_entropy(model, rows).detach(), "outside of PyTorch's operations"),
+        (lambda model, rows: (model(rows["x"]) * 0.0).mean(), "is zero"),
+        (lambda model, rows: (model(rows["x"]) * torch.inf).mean(), "is not finite"),
+    ],
+)
+def test_a_loss_without_a_gradient_says_why(loss: Loss, complaint: str) -> None:
+    objective = objective_of(loss)
+    with pytest.raises(NoGradientError, match=complaint):
+        gradient_gap(objective, objective.task.data)
+
+
+def test_a_gradient_tells_how_losses_change_unless_a_part_is_hidden_from_it() -> None:
+    def half_hidden(model: nn.Module, rows: Rows) -> Tensor:
+        assert isinstance(model, nn.Sequential)
+        hidden = model[1](model[0](rows["x"]))
+        return nn.functional.cross_entropy(model[2](hidden.detach()), rows["y"])
+
+    plain, hidden = objective_of(), objective_of(half_hidden)
+    assert gradient_gap(plain, plain.task.data) < 0.02
+    assert gradient_gap(hidden, hidden.task.data) > 0.2
+
+
+def test_noise_is_refused_where_gradients_are_summed() -> None:
+    objective = objective_of()
+    trials = Trials(2, Perturbation(0.1, 1, "activations"), 2, 0, 2)
+    with pytest.raises(ValueError, match="expected weights and perturbed, got a task that can't sum what noise tells"):
+        objective.gradient_sum(objective.initial_weights(), objective.task.data, trials, threads=1)
