@@ -61,34 +61,7 @@ class RequestGuard:
             await self._app(scope, receive, send)
             return
 
-        due, is_whole, is_unread = time.monotonic() + REQUEST_S, False, False
-
-        async def receive_in_time() -> Message:
-            nonlocal is_whole
-            if is_whole:
-                return await receive()  # which lasts until the client leaves
-            try:
-                async with asyncio.timeout(max(due - time.monotonic(), 0.0)):
-                    message = await receive()
-            except TimeoutError:
-                late = f"expected the whole request within {REQUEST_S:.0f} s"
-                raise HTTPException(408, late, {"Connection": "close"}) from None
-            is_whole = not message.get("more_body", False)
-            return message
-
-        async def send_guarded(message: Message) -> None:
-            nonlocal is_unread
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-            try:
-                async with asyncio.timeout(READING_S):
-                    await send(message)
-            except TimeoutError:
-                is_unread = True
-                raise
-
+        exchange = _Exchange(receive, send)
         host = Headers(scope=scope).get("host", "")
         if not self._requests.take(network(scope), time.monotonic()):
             answer: ASGIApp = too_many("requests from your address")
@@ -97,10 +70,46 @@ class RequestGuard:
         else:
             answer = self._app
         try:
-            await answer(scope, receive_in_time, send_guarded)
+            await answer(scope, exchange.receive, exchange.send)
         except Exception:
-            if not is_unread:
+            if not exchange.is_unread:
                 raise
+
+
+@final
+class _Exchange:
+    """The messages of one request and its answer, each of which must come, or be read, in time."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive, self._send = receive, send
+        self._due = time.monotonic() + REQUEST_S
+        self._is_whole = False
+        self.is_unread = False
+        """True once the client has not read a piece of the answer in time."""
+
+    async def receive(self) -> Message:
+        if self._is_whole:
+            return await self._receive()  # which lasts until the client leaves
+        try:
+            async with asyncio.timeout(max(self._due - time.monotonic(), 0.0)):
+                message = await self._receive()
+        except TimeoutError:
+            late = f"expected the whole request within {REQUEST_S:.0f} s"
+            raise HTTPException(408, late, {"Connection": "close"}) from None
+        self._is_whole = not message.get("more_body", False)
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        try:
+            async with asyncio.timeout(READING_S):
+                await self._send(message)
+        except TimeoutError:
+            self.is_unread = True
+            raise
 
 
 def too_many(what: str) -> PlainTextResponse:
