@@ -120,7 +120,7 @@ class Board:
         return Response(await self._watch.everything(self._folder(asked)), media_type="application/json")
 
     async def abilities(self, asked: Asked) -> Response:
-        """Whether a run's model writes, and the losses of counting alone on its text; null where it can't be loaded."""
+        """A run's abilities, with the losses of counting alone on its text; null where its model can't be loaded."""
         folder = self._folder(asked)
         async with self._finding:  # whoever comes meanwhile has the same answer
             name, birth, now = folder.path.name, birth_of(folder), time.monotonic()

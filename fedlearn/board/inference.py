@@ -49,7 +49,7 @@ class LoadedModel:
         self._holding: Holding | None = None
 
     def is_of(self, folder: str) -> bool:
-        """Whether the folder still has the run, and no steps that were taken back since."""
+        """True while the folder still has the run, and no steps were taken back since."""
         return folder == self.folder and timeline_of(self.run.folder) == self._timeline
 
     def followed(self) -> Holding:
@@ -104,7 +104,7 @@ class LoadedModel:
         yield TextDelta(keep=len(shown), done=True)
 
     def abilities(self) -> TextDelta:
-        """Whether the model writes, and the losses of n-gram models on its text."""
+        """The abilities of the model, with the losses of n-gram models on its text."""
         examiner = self.run.prepared.examiner
         baselines = examiner.baselines() if isinstance(examiner, CountsText) else {}
         return TextDelta(abilities=Abilities(isinstance(examiner, WritesText), baselines), done=True)

@@ -26,7 +26,7 @@ _SHA256 = re.compile(r"sha256=([0-9a-f]{64})", re.IGNORECASE)
 
 
 def is_url(name: str) -> bool:
-    """Whether a name is that of something on the web."""
+    """Checks for the name of something on the web."""
     return name.lower().startswith(("http://", "https://"))
 
 

@@ -71,5 +71,5 @@ class ProgressLine(Callback):
 
 
 def is_watched() -> bool:
-    """Whether somebody sees what this process prints while it does: in a notebook, or in a terminal."""
+    """True where somebody sees what this process prints while it does: in a notebook, or in a terminal."""
     return "ipykernel" in sys.modules or (sys.stdout is not None and sys.stdout.isatty())

@@ -85,7 +85,7 @@ def parse_address(text: str) -> Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host can only be this machine: a loopback number, or the name localhost, whatever a resolver says."""
+    """True for this machine alone: a loopback number, or the name localhost, whatever a resolver says."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -98,7 +98,7 @@ def fingerprint_of(certificate: bytes) -> str:
 
 
 def has_fingerprint(certificate: bytes, fingerprint: str) -> bool:
-    """Whether a certificate, in DER, has this fingerprint, which may be of any length."""
+    """True where a certificate, in DER, has this fingerprint, which may be of any length."""
     return _encoded(sha256(certificate).digest()).startswith(fingerprint)
 
 

@@ -162,7 +162,7 @@ def find(root: str, text: str, *, task: str | None = None) -> Run:
 
 
 def task_flag(config: RunConfig) -> str:
-    """What a command about this run takes in addition, since code has to be named: ` --task FILE`, or nothing."""
+    """The flag that commands about this run take as well, since code has to be named: ` --task FILE`, or nothing."""
     return f" --task {shlex.quote(config.run.task)}" if is_task_file(config.run.task) else ""
 
 

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class ServerShell(Protocol):
-    """What surrounds a performer: connections, a clock, and a place for work that takes long."""
+    """The surroundings of a performer: connections, a clock, and a place for work that takes long."""
 
     def now(self) -> float:
         """Seconds of a clock that never goes back."""

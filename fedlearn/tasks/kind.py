@@ -132,9 +132,9 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
     entry: str = ""
     """The task as FILE.py:NAME, where the user brought one; else empty."""
     needs_task: bool = False
-    """Whether volunteers must name the task too, because its code does not travel."""
+    """True where volunteers must name the task too, because its code does not travel."""
     is_start_shared: bool = False
-    """Whether volunteers can make the initial weights by themselves."""
+    """True where volunteers can make the initial weights by themselves."""
     files: Mapping[str, bytes] = MappingProxyType({})
     """The files that `reopen` will read, by name; only a new run has them."""
     reasons: Reasons = ()

@@ -22,14 +22,14 @@ class Names(msgspec.Struct, frozen=True):
     port: int
     """The port at which it listens."""
     is_public: bool
-    """Whether other machines reach it."""
+    """True where other machines reach it."""
     given: tuple[str, ...] = ()
     """Additional names that its operator gave it, with any port: a proxy may have another."""
     whose: Literal["board", "hub"] = "board"
     """The command that starts it."""
 
     def has(self, host: str) -> bool:
-        """Whether a Host header means this board.
+        """Checks that a Host header means this board.
 
         Of a public one every numeric address does: it may stand behind another one, and only a name can be given
         somebody else's address.
@@ -72,7 +72,7 @@ def _split(host: str) -> tuple[str, int]:
 
 
 def is_address(name: str) -> bool:
-    """Whether it is a numeric address."""
+    """Checks for a numeric address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

@@ -14,7 +14,7 @@ from fedlearn.storage.runs import list_runs
 
 
 def add_rank(parser: argparse.ArgumentParser) -> None:
-    """What is trained, and how."""
+    """Adds the arguments of `fedlearn rank`."""
     parser.add_argument("task", metavar="TASK", help="FILE.py:NAME, or a kind such as rnn")
     parser.add_argument("flags", nargs=argparse.REMAINDER, metavar="FLAGS", help="of fedlearn serve, for rank 0")
 

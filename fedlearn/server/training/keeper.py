@@ -30,7 +30,7 @@ class Seating(NamedTuple):
 
 
 class Keeper(Protocol):
-    """What a server serves from: a run's own replica and files, or a relay's replica."""
+    """The source that a server serves from: a run's own replica and files, or a relay's replica."""
 
     update_bytes: int
     """Length of the last Update on the wire."""

@@ -243,17 +243,17 @@ class Trainer:
 
     @property
     def has_all_steps(self) -> bool:
-        """Whether the run has taken as many steps as it was given."""
+        """True once the run has taken as many steps as it was given."""
         return 0 < self.run.config.run.steps <= self.replica.step
 
     @property
     def has_all_time(self) -> bool:
-        """Whether the run has used the training time that it was given."""
+        """True once the run has used the training time that it was given."""
         return 0.0 < self.run.config.run.duration <= self.elapsed_s
 
     @property
     def is_complete(self) -> bool:
-        """Whether the run has reached its end."""
+        """True once the run has reached its end."""
         return self.has_all_steps or self.has_all_time
 
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
@@ -278,8 +278,8 @@ class Trainer:
 
     @property
     def _has_masks_of_all_steps(self) -> bool:
-        """Whether a new volunteer can replay steps: row masks follow from the data of each step, and it is sent only
-        one block."""
+        """True where a new volunteer can replay steps: row masks follow from the data of each step, and it is sent
+        only one block."""
         prepared = self.run.prepared
         return not isinstance(prepared.objective, MasksRows) or len(prepared.blocks) < 2
 
