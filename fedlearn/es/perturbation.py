@@ -1,5 +1,6 @@
 """The perturbation of a step: what the noise is added to, how large it is, and which gradients need no noise."""
 
+import math
 from typing import Annotated, Literal
 
 import msgspec
@@ -43,3 +44,7 @@ class Perturbation(msgspec.Struct, frozen=True, array_like=True):
     def is_summed(self) -> bool:
         """Whether volunteers send sums of gradients, since a gradient that takes more than losses can't be replayed."""
         return self.space != "weights" or self.head == "closed-form"
+
+    def usual_length(self, n_groups: int) -> float:
+        """How the length of a sum grows with its number of groups: that of noise as its root."""
+        return n_groups * 2.0**self.unit_bits if self.space == "nothing" else math.sqrt(n_groups)

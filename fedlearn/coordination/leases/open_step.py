@@ -214,4 +214,5 @@ class OpenStep:
         if self._exactness is not None:
             total = np.zeros(self._layout.size, dtype=np.int64)
             return encode_exactly(self._layout, sum((numbers for numbers, _ in sums), total))
-        return encode_estimate(self._layout, clipping.total(sums, self._layout.size))
+        usual = self.population.perturbation.usual_length
+        return encode_estimate(self._layout, clipping.total(sums, self._layout.size, usual))

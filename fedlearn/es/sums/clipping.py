@@ -1,6 +1,7 @@
 """Clips sums of gradients by the length that such sums usually have.
 
-A sum over g groups is mostly noise, whose length grows with the square root of g. A sum that is longer than `MOST`
+A sum over g groups is mostly noise, whose length grows with the square root of g; a sum of gradients without noise
+grows with g, and counts in a unit of its own step. A sum that is longer than `MOST`
 times the median of the latest ones is scaled down to that length, and so is the total of a step. A single false sum of
 the greatest numbers would otherwise stay in Adam's second moment for thousands of steps.
 
@@ -10,7 +11,7 @@ arXiv 1912.13445, and centred clipping, Karimireddy et al., arXiv 2012.10333.
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import final
 
 import numpy as np
@@ -36,9 +37,14 @@ class Clipping:
         self._totals = _Usual()
         self.n_clipped = 0
 
-    def total(self, sums: Sequence[tuple[Int64Array, int]], size: int) -> Int64Array:
-        """The total, int64 [size], of sums that each come with their number of groups."""
-        lengths = [_length(numbers, n_groups) for numbers, n_groups in sums]
+    def total(
+        self, sums: Sequence[tuple[Int64Array, int]], size: int, usual: Callable[[int], float] = math.sqrt
+    ) -> Int64Array:
+        """The total, int64 [size], of sums that each come with their number of groups.
+
+        `usual` tells how the length of a sum grows with that number.
+        """
+        lengths = [_length(numbers, usual(n_groups)) for numbers, n_groups in sums]
         limit = self._parts.limit(lengths)
         if len(sums) == 1 and lengths[0] <= limit:
             (total, _), length = sums[0], lengths[0]  # measured already
@@ -46,7 +52,7 @@ class Clipping:
             total = np.zeros(size, dtype=np.int64)
             for (numbers, _), own in zip(sums, lengths, strict=True):
                 total += self._scaled(numbers, own, limit)
-            length = _length(total, sum(n_groups for _, n_groups in sums))
+            length = _length(total, usual(sum(n_groups for _, n_groups in sums)))
         return self._scaled(total, length, self._totals.limit([length]))
 
     def _scaled(self, numbers: Int64Array, length: float, limit: float) -> Int64Array:
@@ -76,6 +82,6 @@ class _Usual:
         return limit
 
 
-def _length(numbers: Int64Array, n_groups: int) -> float:
-    """The length divided by the square root of the number of groups."""
-    return l2_norm(numbers) / math.sqrt(max(n_groups, 1))
+def _length(numbers: Int64Array, usual: float) -> float:
+    """The length as a share of the usual one."""
+    return l2_norm(numbers) / (usual or 1.0)

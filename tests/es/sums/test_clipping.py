@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.sums.clipping import MEMORY, MOST, Clipping, Int64Array
 
 SIZE = 400
@@ -100,3 +101,13 @@ def test_every_number_of_a_long_sum_is_scaled() -> None:
     clipping.total([(usual, 1)], size)
     clipping.total([(usual, 1)], size)
     np.testing.assert_array_equal(clipping.total([(10 * usual, 1)], size), np.full(size, MOST * 100))
+
+
+def test_sums_of_gradients_are_compared_by_their_mean_and_in_the_unit_of_their_step() -> None:
+    clipping, gradient = Clipping(), GENERATOR.normal(0, 1e-3, SIZE)
+    for n_groups, unit_bits in ((1, 18), (100, 24), (3, 20), (1000, 22)):
+        numbers = np.rint(n_groups * gradient * 2.0**unit_bits).astype(np.int64)
+        usual = Perturbation(0.0, 0, "nothing", unit_bits=unit_bits).usual_length
+        np.testing.assert_array_equal(clipping.total([(numbers, n_groups)], SIZE, usual), numbers)
+    assert clipping.n_clipped == 0
+    assert np.abs(clipping.total([(100 * numbers, n_groups)], SIZE, usual)).max() < 5 * np.abs(numbers).max()
