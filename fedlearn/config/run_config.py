@@ -234,8 +234,12 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 0.0
     learning_rate_schedule: Annotated[
-        Literal["auto", "constant", "linear", "cosine", "inverse-sqrt"],
-        setting("how the learning rate falls; auto = linear if the run has an end, else inverse-sqrt", resumable=True),
+        Literal["auto", "constant", "linear", "late-linear", "cosine", "inverse-sqrt"],
+        setting(
+            "how the learning rate falls; auto = linear if the run has an end, in its second half where gradients are "
+            "measured; else inverse-sqrt",
+            resumable=True,
+        ),
     ] = "auto"
     warmup_steps: Annotated[
         int, setting("steps over which the learning rate rises to its full size", ge=0, le=2**53, resumable=True)
@@ -329,7 +333,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 f"so that a step does not decay the weights to nothing, got {decay:g}"
             )
         for key in ("learning_rate_schedule", "sigma_schedule"):
-            if self.get(key) in ("linear", "cosine") and not self.has_end:
+            if self.get(key) in ("linear", "late-linear", "cosine") and not self.has_end:
                 raise ConfigError(
                     f"{key}: expected steps or duration with {self.get(key)}, got neither; "
                     "set one, or choose a schedule that needs no end"

@@ -1,7 +1,9 @@
 """Schedules of the learning rate and of sigma during a run, as factors on the configured values.
 
 The server alone computes them; they travel in Assignments and Updates. Source of "inverse-sqrt": Vaswani et al.,
-"Attention Is All You Need", arXiv 1706.03762, section 5.3.
+"Attention Is All You Need", arXiv 1706.03762, section 5.3. "late-linear" is constant for the first half of a run, and
+falls to 0 in the second, as in Hägele et al., "Scaling Laws and Compute-Optimal Training Beyond Fixed Training
+Durations", arXiv 2405.18392.
 """
 
 import math
@@ -10,7 +12,7 @@ from typing import Literal
 import msgspec
 
 Decay = Literal["constant", "linear", "cosine"]
-LearningRateSchedule = Literal["constant", "linear", "cosine", "inverse-sqrt"]
+LearningRateSchedule = Literal["constant", "linear", "cosine", "inverse-sqrt", "late-linear"]
 
 HOLD_STEPS = 100
 """Number of steps before "inverse-sqrt" begins to fall, because at first a high rate learns fastest."""
@@ -42,6 +44,8 @@ def learning_rate_factor(schedule: Schedule, step: int, elapsed_s: float) -> flo
     if schedule.learning_rate == "inverse-sqrt":
         held = max(HOLD_STEPS, schedule.warmup_steps)
         return warmth * math.sqrt(held / max(step + 1, held))
+    if schedule.learning_rate == "late-linear":
+        return warmth * min(2.0 * (1.0 - progress(schedule, step, elapsed_s)), 1.0)
     return warmth * _decayed(schedule.learning_rate, progress(schedule, step, elapsed_s))
 
 

@@ -50,4 +50,6 @@ def strategy_of(config: RunConfig) -> Strategy:
 def _learning_rate_schedule(config: RunConfig) -> LearningRateSchedule:
     if config.optimizer.learning_rate_schedule != "auto":
         return config.optimizer.learning_rate_schedule
-    return "linear" if config.has_end else "inverse-sqrt"
+    if not config.has_end:
+        return "inverse-sqrt"
+    return "late-linear" if config.strategy.measure == "gradients" else "linear"

@@ -76,3 +76,9 @@ def test_a_long_warm_up_reaches_the_full_rate_before_it_falls() -> None:
 
 def test_warm_up_does_not_touch_sigma() -> None:
     assert sigma_factor(Schedule(warmup_steps=10), 0, 0.0) == 1.0
+
+
+@pytest.mark.parametrize(("step", "factor"), [(0, 1.0), (50, 1.0), (75, 0.5), (90, 0.2), (100, 0.0)])
+def test_a_late_fall_begins_in_the_middle_of_the_run(step: int, factor: float) -> None:
+    schedule = Schedule(learning_rate="late-linear", steps=100)
+    assert learning_rate_factor(schedule, step, 0.0) == pytest.approx(factor)
