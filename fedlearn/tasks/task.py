@@ -23,6 +23,12 @@ Setting = str | int | float | bool
 Device = Literal["cpu", "cuda", "mps"]
 """The device on which trials run; everything that is replicated stays on the processor."""
 
+GRADIENT_BYTES = 2**26
+"""The most bytes that the gradients of several groups take while they are computed together."""
+
+MOST_GROUPS = 64
+"""The most groups whose gradients are computed together."""
+
 
 class Batch(msgspec.Struct, frozen=True, eq=False):
     """The rows and seeds that some groups are given; the members of a group share them."""
@@ -34,12 +40,13 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
     samples."""
 
 
-class LossGradient(msgspec.Struct, frozen=True, eq=False):
-    """The loss of the unperturbed weights on the rows of one group, and its gradient."""
+class LossGradients(msgspec.Struct, frozen=True, eq=False):
+    """The losses of unperturbed weights on the rows of some groups, and the sum of their gradients."""
 
-    loss: float
-    gradient: Float32Array
-    """The derivative of the loss with respect to each weight, [n_parameters]."""
+    losses: Float32Array
+    """The loss of each group, [groups]; infinite where it or its gradient is not finite."""
+    total: Float32Array
+    """The sum of the derivatives of the finite losses with respect to each weight, [n_parameters]."""
 
 
 class NoGradientError(ValueError):
@@ -107,9 +114,14 @@ class Task(ABC):
         """Whether the task may have gradients; True does not promise that its loss has one."""
         return type(self).loss_gradients is not Task.loss_gradients
 
-    def loss_gradients(self, weights: Float32Array, batch: Batch) -> Iterator[LossGradient]:  # noqa: ARG002
-        """The loss of the unperturbed `weights` [n_parameters] and its gradient, for one group of the batch after
-        another.
+    @property
+    def backward_bytes(self) -> int:
+        """Bytes that the gradient of one group takes besides weights and rows; 0 where nobody knows."""
+        return 0
+
+    def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:  # noqa: ARG002
+        """The losses of the unperturbed `weights` [n_parameters] for the groups of a batch, and the sum of their
+        gradients.
 
         Raises:
             NoGradientError: only losses of the task are known.
@@ -164,6 +176,11 @@ class Task(ABC):
     def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:  # noqa: ARG002
         """Named metrics of unperturbed weights on held-out data; empty if there are none."""
         return {}
+
+
+def most_at_once(backward_bytes: int) -> int:
+    """The most groups whose gradients are computed together, where that of one takes so many bytes."""
+    return min(max(GRADIENT_BYTES // max(backward_bytes, 1), 1), MOST_GROUPS)
 
 
 def layout_of(

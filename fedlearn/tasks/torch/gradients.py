@@ -1,37 +1,91 @@
-"""Gradients of a differentiable loss at the unperturbed weights, by PyTorch."""
+"""Sums of gradients of a differentiable loss at the unperturbed weights, by PyTorch."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fedlearn.tasks.task import LossGradient, NoGradientError
+from fedlearn.tasks.task import LossGradients, NoGradientError, most_at_once
 from fedlearn.tasks.torch.seeds import seeded
-from fedlearn.tasks.torch.trees import pick
+from fedlearn.tasks.torch.trees import between, pick
 
 Rows = Mapping[str, Tensor]
+Loss = Callable[[Rows], Any]
+
+FEWEST_AT_ONCE = 4
+"""The fewest groups whose gradients are computed together."""
+
+LIGHT_S = 0.005
+"""Seconds of a group up to which computing many together is tried: what takes longer keeps a processor busy alone."""
+
+
+@final
+class Batching:
+    """Whether the gradients of many groups are computed together, which they are where that was faster."""
+
+    def __init__(self, backward_bytes: int = 0) -> None:
+        self._most = most_at_once(backward_bytes)
+        self._alone_s: float | None = None
+        self._together_s: float | None = None
+
+    def size(self, n_left: int) -> int:
+        """The number of groups that come next, of those that are left."""
+        if self._alone_s is None or min(n_left, self._most) < FEWEST_AT_ONCE or self._alone_s > LIGHT_S:
+            return 1
+        if self._together_s is not None and self._together_s > self._alone_s:
+            return 1
+        return min(n_left, self._most)
+
+    def took(self, n_groups: int, seconds: float) -> None:
+        """Remembers the least seconds of a group, alone and together."""
+        each = seconds / n_groups
+        if n_groups == 1:
+            self._alone_s = min(each, self._alone_s or each)
+        else:
+            self._together_s = min(each, self._together_s or each)
+
+    def refuse(self) -> None:
+        """Takes one group after another from now on."""
+        self._together_s = float("inf")
 
 
 def loss_gradients(
-    loss: Callable[[Rows], Tensor | float],
+    loss: Loss,
     parameters: Sequence[Tensor],
     rows: Rows,
-    seeds: Sequence[int],
-) -> Iterator[LossGradient]:
-    """The loss and its gradient for the rows of one group after another; `rows` are [groups, batch_size, ...].
+    n_groups: int,
+    *,
+    seed: int | None,
+    batching: Batching,
+    now: Callable[[], float],
+) -> LossGradients:
+    """The losses of groups and the sum of their gradients; `rows` are [groups, batch_size, ...].
 
-    What a loss draws from PyTorch's generators follows from its group's seed.
+    What losses draw from PyTorch's generators follows from the seed; None leaves the generators alone. `now` gives
+    seconds, by which batching chooses.
 
     Raises:
         NoGradientError: PyTorch can't differentiate the loss.
     """
-    device = parameters[0].device
-    with torch.enable_grad(), _differentiable(parameters):
-        for group, seed in enumerate(seeds):
-            with seeded(seed, device):
-                found = _loss_of(loss, pick(rows, group))
-            yield _differentiated(found, parameters)
+    losses: list[float] = []
+    total = torch.zeros(sum(parameter.numel() for parameter in parameters), device=parameters[0].device)
+    # Seeding takes longer than the gradient of a small model, so it is done once, and for all that draws in one order.
+    with torch.enable_grad(), _differentiable(parameters), seeded(seed, total.device):
+        while len(losses) < n_groups:
+            size = 1 if seed is not None else batching.size(n_groups - len(losses))
+            started = now()
+            found = _together(loss, parameters, rows, len(losses), size) if size > 1 else None
+            if found is None:
+                if size > 1:
+                    batching.refuse()
+                size, found = 1, _alone(loss, parameters, pick(rows, len(losses)))
+            batching.took(size, now() - started)
+            losses += found[0]
+            total += found[1]
+    return LossGradients(np.array(losses, dtype=np.float32), total.cpu().numpy())
 
 
 @contextmanager
@@ -47,24 +101,42 @@ def _differentiable(parameters: Sequence[Tensor]) -> Iterator[None]:
             parameter.requires_grad_(was_differentiable)
 
 
-def _loss_of(loss: Callable[[Rows], Tensor | float], rows: Rows) -> Tensor | float:
+def _together(
+    loss: Loss, parameters: Sequence[Tensor], rows: Rows, first: int, size: int
+) -> tuple[list[float], Tensor] | None:
+    """The losses of some groups and the sum of their gradients; None where they can't be had together."""
     try:
-        return loss(rows)
+        losses: Tensor = torch.func.vmap(loss)(between(rows, first, first + size))
+        gradient = _flat_gradient(losses.sum(), parameters)
+    except Exception:  # whatever vmap refuses
+        return None
+    found = losses.detach().reshape(-1).tolist()
+    return (found, gradient) if len(found) == size and bool(gradient.isfinite().all()) else None
+
+
+def _alone(loss: Loss, parameters: Sequence[Tensor], rows: Rows) -> tuple[list[float], Tensor]:
+    """The loss of a group and its gradient: infinity and zeros where one of them is not finite."""
+    try:
+        found = loss(rows)
     except RuntimeError as error:  # such as of `numpy()`, which PyTorch refuses where it records
         raise NoGradientError(f"PyTorch cannot differentiate the loss: {error}") from error
-
-
-def _differentiated(loss: Tensor | float, parameters: Sequence[Tensor]) -> LossGradient:
-    if not isinstance(loss, Tensor) or loss.grad_fn is None:
+    if not isinstance(found, Tensor) or found.grad_fn is None:
         raise NoGradientError("PyTorch cannot differentiate the loss: it is computed outside of PyTorch's operations")
-    if loss.numel() != 1:
-        raise ValueError(f"the loss: expected one number, got a tensor of shape {tuple(loss.shape)}; take its mean")
+    if found.numel() != 1:
+        raise ValueError(f"the loss: expected one number, got a tensor of shape {tuple(found.shape)}; take its mean")
     try:
-        parts = torch.autograd.grad(loss.reshape(()), parameters, allow_unused=True)
+        gradient = _flat_gradient(found.reshape(()), parameters)
     except (RuntimeError, NotImplementedError) as error:
         raise NoGradientError(f"PyTorch cannot differentiate the loss: {error}") from error
+    if not (found.isfinite() and gradient.isfinite().all()):
+        return [float("inf")], torch.zeros_like(gradient)
+    return [float(found.detach())], gradient
+
+
+def _flat_gradient(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    parts = torch.autograd.grad(loss, parameters, allow_unused=True)
     whole = [
         (torch.zeros_like(parameter) if part is None else part).reshape(-1)
         for part, parameter in zip(parts, parameters, strict=True)
     ]
-    return LossGradient(float(loss.detach()), torch.cat(whole).cpu().numpy())
+    return torch.cat(whole)

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import TensorNoise
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.task import Batch, LossGradient, Setting, Task
+from fedlearn.tasks.task import Batch, LossGradients, Setting, Task
 from fedlearn.tasks.torch.devices import use_device
-from fedlearn.tasks.torch.gradients import loss_gradients
+from fedlearn.tasks.torch.gradients import Batching, loss_gradients
 from fedlearn.tasks.torch.members.execution_plans import ExecutionPlans
 from fedlearn.tasks.torch.members.kept import keepers
 from fedlearn.tasks.torch.members.members import TorchMembers
@@ -113,6 +113,10 @@ class ModuleTask(Task):
         tensors = _without(learned, self._named_at_first)
         return {name: _as_array(tensor) for name, tensor in tensors.items()}
 
+    @cached_property
+    def _batching(self) -> Batching:
+        return Batching(self.backward_bytes)
+
     def report(self) -> str:
         return str(self._plans)
 
@@ -127,13 +131,30 @@ class ModuleTask(Task):
         )
 
     def gradients_of(
-        self, loss: Callable[[Mapping[str, Tensor]], Tensor | float], weights: Float32Array, batch: Batch
-    ) -> Iterator[LossGradient]:
-        """The gradients of a loss of rows, whose weights are the module's; see `Task.loss_gradients`."""
+        self,
+        loss: Callable[[Mapping[str, Tensor]], Tensor | float],
+        weights: Float32Array,
+        batch: Batch,
+        *,
+        draws: bool = True,
+    ) -> LossGradients:
+        """The gradients of a loss of rows, whose weights are the module's; see `Task.loss_gradients`.
+
+        A loss that `draws` nothing needs no seed.
+        """
         self.load(weights)
         rows = as_tensors(dict(batch.rows), self.device)
         with self.computing():
-            yield from loss_gradients(loss, list(self.parameters.values()), rows, batch.seeds)
+            parameters, seed = list(self.parameters.values()), batch.seeds[0] if draws else None
+            return loss_gradients(
+                loss,
+                parameters,
+                rows,
+                len(batch.seeds),
+                seed=seed,
+                batching=self._batching,
+                now=lambda: self._plans.now(self.device),
+            )
 
     def load(self, weights: Float32Array) -> list[Tensor]:
         """Loads flat weights into the module; gives them as tensors on its device."""

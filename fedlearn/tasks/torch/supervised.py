@@ -1,6 +1,6 @@
 """Supervised learning: a module, examples, and a loss of the module on some of them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, final
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.task import Batch, LossGradient, Members, Setting
+from fedlearn.tasks.task import Batch, LossGradients, Members, Setting
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
 from fedlearn.tasks.torch.trees import as_tensors
@@ -57,7 +57,7 @@ class Supervised(ModuleTask):
             raise ValueError(f"the loss: expected one number, got {given}; take its mean")
         return np.asarray(losses.cpu(), dtype=np.float32)
 
-    def loss_gradients(self, weights: Float32Array, batch: Batch) -> Iterator[LossGradient]:
+    def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
         return self.gradients_of(partial(self._loss, self.model), weights, batch)
 
     def as_graph(self) -> bytes:

@@ -1,6 +1,6 @@
 """The task of a graph: supervised learning of a model that came as data."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -13,7 +13,7 @@ from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits
 from fedlearn.graphs.graph import Graph, GraphError
 from fedlearn.graphs.operators import DRAWS
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.task import Batch, LossGradient, Members, NoGradientError, Setting
+from fedlearn.tasks.task import Batch, LossGradients, Members, NoGradientError, Setting
 from fedlearn.tasks.torch.members.execution_plans import N_TRIED
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.module_task import ModuleTask
@@ -77,10 +77,14 @@ class GraphTask(ModuleTask):
             except (RuntimeError, IndexError) as error:
                 raise _unfit(error) from error
 
-    def loss_gradients(self, weights: Float32Array, batch: Batch) -> Iterator[LossGradient]:
+    @property
+    def backward_bytes(self) -> int:
+        return 2 * sum(form.n_bytes for form in self.extent.forms)  # each result, and the derivative by it
+
+    def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
         self._program.prepare()
         try:
-            yield from self.gradients_of(self._program, weights, batch)
+            return self.gradients_of(self._program, weights, batch, draws=self._draws)
         except (RuntimeError, IndexError, NoGradientError) as error:
             raise _unfit(error) from error
 

@@ -1,6 +1,5 @@
 """The objective of a user's task: fedlearn draws noise and rows, and the task computes losses."""
 
-import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, drawn_rows, group_words, n_rows
 from fedlearn.tasks.row_masks import RowReader
-from fedlearn.tasks.task import Batch, Device, Task, flat_weights
+from fedlearn.tasks.task import Batch, Device, LossGradients, Task, flat_weights, most_at_once
 
 NOISE_BYTES = 2**28
 """The most bytes of noise of the members that run in one call."""
@@ -71,21 +70,16 @@ class TaskObjective:
                 "perturb, head: expected weights and perturbed, got a task that can't sum what noise tells"
             )
         words = self._words_of(trials)
-        total = np.zeros(self.layout.size, dtype=np.float64)
-        losses = []
         with self._computing(threads):
-            for found in self.task.loss_gradients(weights, _batch_of(data, words)):
-                is_finite = math.isfinite(found.loss) and bool(np.isfinite(found.gradient).all())
-                losses += [found.loss if is_finite else math.inf] * trials.group_size
-                if is_finite:
-                    total += found.gradient
-        numbers = np.clip(total * 2.0**trials.perturbation.unit_bits, -GREATEST_SUM, GREATEST_SUM)
+            found = self.task.loss_gradients(weights, _batch_of(data, words))
+        total = found.total.astype(np.float64) * 2.0**trials.perturbation.unit_bits
+        numbers = np.clip(total, -GREATEST_SUM, GREATEST_SUM)
         dither = es_core.random_words(int(words[0, 0]), trials.step, 0, 1, self.layout.size)[0]
         estimate = encode_randomly(self.layout, np.rint(numbers).astype(np.int64), dither)
-        return TrialResults(np.array(losses, dtype=np.float32), estimate)
+        return TrialResults(np.repeat(found.losses, trials.group_size), estimate)
 
-    def first_gradient(self, weights: Float32Array, data: Columns) -> Float32Array:
-        """The gradient [n_parameters] for the rows of the first group of step 0.
+    def first_gradient(self, weights: Float32Array, data: Columns) -> LossGradients:
+        """The loss and the gradient for the rows of the first group of step 0.
 
         Raises:
             NoGradientError: only losses of the task are known.
@@ -93,8 +87,7 @@ class TaskObjective:
         words = group_words(self._seed, 0, 0, 1, self.task.batch_size)
         with self._computing(0), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of numbers taken out of tensors, which is no fault here
-            (found,) = self.task.loss_gradients(weights, _batch_of(data, words))
-        return found.gradient
+            return self.task.loss_gradients(weights, _batch_of(data, words))
 
     def ways(self, weights: Float32Array, trials: Trials) -> Iterator[Float32Array]:
         """The noise [n_parameters] of each member of one group."""
@@ -111,6 +104,11 @@ class TaskObjective:
 
     def trial_bytes(self, data: Columns, trials: Trials, *, threads: int) -> int:
         del threads  # the noise of one piece after another is made
+        if trials.perturbation.space == "nothing":
+            backward_bytes = self.task.backward_bytes
+            at_once = min(most_at_once(backward_bytes), trials.n_groups)
+            # The sum in PyTorch's floats, in double ones, as integers and as random words.
+            return at_once * backward_bytes + trials.n_groups * self._row_bytes(data) + 48 * self.layout.size
         group_bytes = trials.group_size * self._noise_bytes(trials)
         groups_at_once = min(max(NOISE_BYTES // max(group_bytes, 1), 1), trials.n_groups)
         return groups_at_once * (3 * group_bytes + self._row_bytes(data)) + 4 * trials.n_members

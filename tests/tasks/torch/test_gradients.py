@@ -7,7 +7,7 @@ import pytest
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.sums.estimate import decode_estimate
 from fedlearn.es.trials import Trials
-from fedlearn.tasks.task import Batch, NoGradientError, flat_weights
+from fedlearn.tasks.task import Batch, NoGradientError, flat_weights, most_at_once
 from fedlearn.tasks.user.gradient_settings import gradient_gap
 from fedlearn.tasks.user.task_objective import TaskObjective
 
@@ -15,6 +15,8 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn  # noqa: E402
 
+from fedlearn.tasks.torch.gradients import Batching, loss_gradients  # noqa: E402
+from fedlearn.tasks.torch.module_task import ModuleTask  # noqa: E402
 from fedlearn.tasks.torch.supervised import Rows, supervised  # noqa: E402
 from fedlearn.tasks.torch_graph.sharing import received  # noqa: E402
 from tests.tasks.torch.test_supervised import cross_entropy, examples, network  # noqa: E402
@@ -60,13 +62,14 @@ def test_gradients_are_pytorchs(is_graph: bool) -> None:
     model = network()
     nn.utils.vector_to_parameters(torch.from_numpy(weights.copy()), model.parameters())
     batch = Batch({name: column[rows] for name, column in data.items()}, (1, 2))
-    for group, found in enumerate(giver.loss_gradients(weights, batch)):
-        loss = cross_entropy(
-            model, {"x": torch.tensor(data["x"][rows[group]]), "y": torch.tensor(data["y"][rows[group]]).long()}
-        )
-        expected = torch.cat([x.flatten() for x in torch.autograd.grad(loss, list(model.parameters()))])
-        assert found.loss == pytest.approx(loss.item(), rel=1e-6)
-        np.testing.assert_allclose(found.gradient, expected.numpy(), atol=1e-6)
+    found = giver.loss_gradients(weights, batch)
+    expected = np.zeros_like(weights)
+    for group in range(2):
+        chosen = {"x": torch.tensor(data["x"][rows[group]]), "y": torch.tensor(data["y"][rows[group]]).long()}
+        loss = cross_entropy(model, chosen)
+        expected += torch.cat([x.flatten() for x in torch.autograd.grad(loss, list(model.parameters()))]).numpy()
+        assert found.losses[group] == pytest.approx(loss.item(), rel=1e-6)
+    np.testing.assert_allclose(found.total, expected, atol=1e-6)
 
 
 def test_parameters_that_no_loss_reads_have_a_gradient_of_zero_and_the_rest_stay_as_they_are() -> None:
@@ -78,7 +81,7 @@ def test_parameters_that_no_loss_reads_have_a_gradient_of_zero_and_the_rest_stay
     task = supervised(network, head_alone, examples(), batch_size=BATCH_SIZE, train=lambda name: name != "2.bias")
     objective = TaskObjective(task, seed=3)
     task.parameters["0.weight"].requires_grad_(False)
-    gradient = objective.first_gradient(objective.initial_weights(), task.data)
+    gradient = objective.first_gradient(objective.initial_weights(), task.data).total
     parts = objective.layout.split(gradient)
     assert not parts["0.weight"].any()
     assert parts["2.weight"].any()
@@ -141,6 +144,70 @@ def test_a_gradient_tells_how_losses_change_unless_a_part_is_hidden_from_it() ->
     plain, hidden = objective_of(), objective_of(half_hidden)
     assert gradient_gap(plain, plain.task.data) < 0.02
     assert gradient_gap(hidden, hidden.task.data) > 0.2
+
+
+def test_many_groups_together_have_the_same_losses_and_gradients_as_one_after_another() -> None:
+    data = examples(400)
+    task = received(supervised(network, cross_entropy, data, batch_size=BATCH_SIZE).as_graph())
+    rows = np.arange(40 * BATCH_SIZE).reshape(40, BATCH_SIZE) % 400
+    columns = {name: np.asarray(column, np.float32 if name == "x" else None)[rows] for name, column in data.items()}
+    batch = Batch(columns, tuple(range(40)))
+    weights = flat_weights(supervised(network, cross_entropy, data).tensors)
+    batching = Batching()
+    assert isinstance(task, ModuleTask)
+    task._batching = batching
+    batching.took(1, 1e-3)
+    assert batching.size(40) == 40
+    together = task.loss_gradients(weights, batch)
+    batching.refuse()
+    assert batching.size(40) == 1
+    alone = task.loss_gradients(weights, batch)
+    np.testing.assert_allclose(together.losses, alone.losses, rtol=1e-6)
+    np.testing.assert_allclose(together.total, alone.total, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("took", "n_left", "size"),
+    [
+        ([], 100, 1),
+        ([(1, 1e-3)], 100, 64),
+        ([(1, 1e-3)], 20, 20),
+        ([(1, 1e-3)], 3, 1),
+        ([(1, 1.0)], 100, 1),
+        ([(1, 1e-3), (64, 0.128)], 100, 1),
+        ([(1, 1e-3), (64, 0.128), (64, 0.032)], 100, 64),
+    ],
+)
+def test_groups_are_taken_together_where_that_was_faster(took: list[tuple[int, float]], n_left: int, size: int) -> None:
+    batching = Batching()
+    for n_groups, seconds in took:
+        batching.took(n_groups, seconds)
+    assert batching.size(n_left) == size
+
+
+def test_memory_of_a_backward_pass_is_counted_and_bounds_what_is_taken_together() -> None:
+    graph = received(supervised(network, cross_entropy, examples(), batch_size=BATCH_SIZE).as_graph())
+    assert graph.backward_bytes >= 2 * 4 * BATCH_SIZE * (8 + 8 + 3)  # two layers and what is between them
+    objective = TaskObjective(graph, seed=3)
+    one, many, more = (objective.trial_bytes(examples(), trials_of(n), threads=1) for n in (1, 64, 65))
+    assert one > 48 * objective.layout.size + graph.backward_bytes
+    assert many - one > 63 * graph.backward_bytes > more - many
+    assert (most_at_once(0), most_at_once(2**23), most_at_once(2**30)) == (64, 8, 1)
+    heavy = Batching(2**30)
+    heavy.took(1, 1e-3)
+    assert heavy.size(100) == 1
+
+
+def test_a_group_that_is_not_finite_spoils_no_other() -> None:
+    parameter = nn.Parameter(torch.ones(1))
+    rows = {"x": torch.tensor([[1.0], [2.0], [torch.inf], [3.0], [4.0]])}
+    batching = Batching()
+    batching.took(1, 1e-3)
+    found = loss_gradients(
+        lambda r: (parameter * r["x"]).sum(), [parameter], rows, 5, seed=None, batching=batching, now=lambda: 0.0
+    )
+    assert found.losses.tolist() == [1.0, 2.0, np.inf, 3.0, 4.0]
+    assert found.total.tolist() == [10.0]
 
 
 def test_noise_is_refused_where_gradients_are_summed() -> None:
