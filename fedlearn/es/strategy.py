@@ -33,6 +33,12 @@ Such members each teach less, but without them steps would be fewer."""
 SUM_BITS = 26
 """Bits of the greatest number in a sum of gradients: the next sum may have one that is 32 times as large."""
 
+GRADIENT_STEP_S = 0.004
+"""Seconds of gradients in a step: what else a step takes is not much longer."""
+
+GRADIENT_LINE_SHARE = 0.25
+"""The share of `least_s` that a step of gradients lasts at least: an exchange then takes about as long."""
+
 
 class Strategy(msgspec.Struct, frozen=True):
     """The settings of a run that turn losses into steps; the only state is in the Updates themselves."""
@@ -115,8 +121,12 @@ def members_wanted(strategy: Strategy, elapsed_s: float, *, members_per_s: float
     """The number of members of a step that begins after `elapsed_s` of the run.
 
     It grows along the run and as volunteers join, as far as the learning rate follows, and beyond that only for a step
-    of LEAST_STEP_S, and where slow network lines need longer steps.
+    of LEAST_STEP_S, and where slow network lines need longer steps. Where gradients are measured, a step is as short as
+    the lines allow, since many small ones learn most.
     """
+    if strategy.perturbation.space == "nothing":
+        wanted = max(GRADIENT_LINE_SHARE * least_s, GRADIENT_STEP_S) * members_per_s
+        return max(strategy.population_limit, min(int(wanted), strategy.max_population))
     largest = strategy.growth.largest_population
     useful = min(usual_step_s(strategy.schedule.duration_s, elapsed_s) * members_per_s, largest)
     asked = least_s * members_per_s

@@ -55,7 +55,9 @@ def create(
         prepared = _with_forecast(msgspec.structs.replace(prepared, reasons=(*places, *prepared.reasons)))
         n_parameters = prepared.objective.layout.size
         _check_size(n_parameters)
-        crew_planner_of(prepared.invitation, prepared.config.server)  # a run that can't be served must not become a run
+        # A run that can't be served must not become a run.
+        measures_gradients = prepared.config.strategy.measure == "gradients"
+        crew_planner_of(prepared.invitation, prepared.config.server, measures_gradients=measures_gradients)
         files = {**prepared.files, KIND_FILE: f"{kind.name}\n".encode()}
         for name, payload in files.items():
             write_durably(folder.data / name, payload)

@@ -353,3 +353,17 @@ def test_the_unit_of_gradients_has_bounds() -> None:
 def test_sums_of_perturbed_activations_keep_their_unit() -> None:
     strategy = msgspec.structs.replace(STRATEGY, perturbation=Perturbation(0.02, 1, "activations"))
     assert ask(strategy, 1, step_of_gradients(None, 24)).perturbation.unit_bits == 18
+
+
+@pytest.mark.parametrize(
+    ("members_per_s", "least_s", "expected"),
+    [(0.0, 0.0, 10), (10_000.0, 0.0, 40), (10_000.0, 0.4, 1000), (1e9, 0.0, 2000)],
+)
+def test_a_step_of_gradients_is_as_short_as_the_lines_allow(
+    members_per_s: float, least_s: float, expected: int
+) -> None:
+    strategy = msgspec.structs.replace(
+        STRATEGY, perturbation=GRADIENTS, group_size=1, population_limit=10, max_population=2000
+    )
+    for elapsed_s in (0.0, 1e6):
+        assert members_wanted(strategy, elapsed_s, members_per_s=members_per_s, least_s=least_s) == expected

@@ -180,14 +180,25 @@ def _seats_of(model: ModelCosts, memories: Sequence[int]) -> list[PlannedSeat]:
     return list(divide(model, _machines(memories), NEEDS).crews[0].seats)
 
 
-def crew_planner_of(invitation: Invitation, settings: ServerSettings) -> CrewPlanner | None:
+def crew_planner_of(
+    invitation: Invitation, settings: ServerSettings, *, measures_gradients: bool = False
+) -> CrewPlanner | None:
     """The planner of a run; None for a model that cannot be divided, and need not.
+
+    Crews pass members forward and no gradients back, so where gradients are measured each volunteer holds the model.
 
     Raises:
         ConfigError: crews are wanted of such a model.
     """
     seats, shards = settings.seats, settings.shards
     is_wanted = seats > 0 or shards > 1
+    if measures_gradients:
+        if is_wanted:
+            raise ConfigError(
+                "measure: expected losses where crews hold the model (seats, shards), got gradients; leave "
+                "measure out, or seats and shards"
+            )
+        return None
     if not invitation.attachment:
         if not is_wanted:
             return None

@@ -234,7 +234,9 @@ class Trainer:
 
     @cached_property
     def _draftsman(self) -> CrewPlanner | None:
-        return crew_planner_of(self.run.prepared.invitation, self.run.config.server)
+        config = self.run.config
+        measures_gradients = config.strategy.measure == "gradients"
+        return crew_planner_of(self.run.prepared.invitation, config.server, measures_gradients=measures_gradients)
 
     @property
     def elapsed_s(self) -> float:

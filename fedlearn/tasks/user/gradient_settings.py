@@ -8,6 +8,7 @@ from fedlearn.config import MAX_POPULATION, ConfigError, RunConfig
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.optimizers import OPTIMIZERS
 from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.strategy import GRADIENT_STEP_S
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.kind import Measure
@@ -17,10 +18,9 @@ from fedlearn.tasks.task import NoGradientError
 from fedlearn.tasks.user.task_objective import TaskObjective
 
 LEARNING_RATE = 0.003
-"""Adam's."""
+"""Adam's, for a step of one gradient; for one of n, the root of n times as much."""
 
-STEP_S = 0.02
-"""Seconds of gradients in a step of this machine's volunteers: the rest of a step takes a few milliseconds."""
+MOST_LEARNING_RATE = 0.02
 
 GROWTH = 64
 """The factor by which the population may grow as volunteers join."""
@@ -56,7 +56,7 @@ def choose_measure(config: RunConfig, objective: TaskObjective, data: Columns) -
     if wanted == "auto" and not objective.task.is_differentiable:
         return config.replace({"measure": "losses"}), ()
     if wanted == "auto" and (named := _names_noise(config)):
-        return _losses(config, f"{named} is a setting of noise")
+        return _losses(config, f"{named} goes with noise")
     try:
         gap = gradient_gap(objective, data)
         if gap > LARGEST_GAP and wanted == "auto":
@@ -77,26 +77,35 @@ def settle_gradients(
     """The configuration of a run that measures gradients, with a value for each automatic key, and the reasons."""
     config = config.replace({"group_size": 1, "sigma": UNUSED_SIGMA})
     chosen = list(reasons)
-    if not config.optimizer.learning_rate:
-        rate = LEARNING_RATE * OPTIMIZERS[config.optimizer.optimizer].rate_to_adam
-        config = config.replace({"learning_rate": rate})
-        chosen.append(Reason("a rate that suits most networks", "learning_rate", f"{rate:g}"))
-    if config.is_settled:
-        return config, tuple(chosen)
+    if config.strategy.population_limit and config.strategy.time_per_step:
+        return _with_rate(config, chosen)
     per_s = measure(objective, strategy_of(config), data)
     chosen.append(Reason(f"measured: gradients of {per_s * objective.work_per_member:.3g} {objective.unit}/s"))
     if not config.strategy.population_limit:
-        limit = min(max(round(STEP_S * per_s), 1), MAX_POPULATION)
+        limit = min(max(round(GRADIENT_STEP_S * per_s), 1), MAX_POPULATION)
         most = config.strategy.max_population or min(GROWTH * limit, MAX_POPULATION)
         config = config.replace({"population_limit": min(limit, most), "max_population": most})
-        chosen.append(Reason(f"{STEP_S:g} s of gradients", "population_limit", str(config.strategy.population_limit)))
+        chosen.append(
+            Reason(f"{GRADIENT_STEP_S:g} s of gradients", "population_limit", str(config.strategy.population_limit))
+        )
     if not config.strategy.time_per_step:
         expected_s = config.strategy.population_limit / per_s
         deadline = min(max(float(math.ceil(4.0 * expected_s)), DEADLINE_S[0]), DEADLINE_S[1])
         config = config.replace({"time_per_step": deadline})
         why = f"four times the {expected_s:.2g} s that this machine needs"
         chosen.append(Reason(why, "time_per_step", f"{deadline:g}"))
-    return config, tuple(chosen)
+    return _with_rate(config, chosen)
+
+
+def _with_rate(config: RunConfig, chosen: list[Reason]) -> tuple[RunConfig, Reasons]:
+    """Adds the learning rate, where none was given, by the size of a step."""
+    if config.optimizer.learning_rate:
+        return config, tuple(chosen)
+    to_adam = OPTIMIZERS[config.optimizer.optimizer].rate_to_adam
+    rate = min(LEARNING_RATE * math.sqrt(config.strategy.population_limit), MOST_LEARNING_RATE) * to_adam
+    config = config.replace({"learning_rate": rate, "max_learning_rate": MOST_LEARNING_RATE * to_adam})
+    why = "it suits most networks; with more volunteers it follows the root of the number of gradients in a step"
+    return config, (*chosen, Reason(why, "learning_rate", f"{rate:.3g}"))
 
 
 def _losses(config: RunConfig, why: str) -> tuple[RunConfig, Reasons]:
@@ -104,7 +113,7 @@ def _losses(config: RunConfig, why: str) -> tuple[RunConfig, Reasons]:
 
 
 def _names_noise(config: RunConfig) -> str:
-    """The first setting that has a meaning for noise alone; empty where there is none."""
+    """The first setting that goes with noise alone; empty where there is none."""
     strategy = config.strategy
     given = [(key, config.get(key)) for key in NOISE_SETTINGS]
     ties = (
@@ -114,6 +123,7 @@ def _names_noise(config: RunConfig) -> str:
         ("fitness_shaping", strategy.fitness_shaping, strategy.fitness_shaping != "normalized"),
         ("exchange", strategy.exchange, strategy.exchange != "replay"),
         ("seats", config.server.seats, bool(config.server.seats)),
+        ("shards", config.server.shards, config.server.shards > 1),
     )
     return next((f"{key} = {str(value).lower()}" for key, value, is_tied in ties if is_tied), "")
 
@@ -125,8 +135,9 @@ def gradient_gap(objective: TaskObjective, data: Columns) -> float:
         NoGradientError: the task has no gradient, or it is zero or not finite.
     """
     weights = objective.initial_weights()
-    gradient = objective.first_gradient(weights, data)
-    if not np.isfinite(gradient).all():
+    first = objective.first_gradient(weights, data)
+    gradient = first.total
+    if not np.isfinite(first.losses).all():
         raise NoGradientError("the gradient at the initial weights is not finite")
     if not gradient.any():
         raise NoGradientError("the gradient at the initial weights is zero")

@@ -139,6 +139,9 @@ def test_more_seats_than_the_model_has_pieces_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"seats, shards: expected a model that can be divided among 6: .* at most 5"):
         crew_planner_of(invitation, msgspec.structs.replace(settings, seats=6))
     assert crew_planner_of(invitation, settings) is not None
+    assert crew_planner_of(invitation, settings, measures_gradients=True) is None
+    with pytest.raises(ConfigError, match="measure: expected losses where crews hold the model"):
+        crew_planner_of(invitation, msgspec.structs.replace(settings, seats=2), measures_gradients=True)
 
 
 def language(size: int, width: int) -> nn.Module:

@@ -1,0 +1,133 @@
+"""What is measured, and settings of runs that measure gradients; the comparison itself is tested with PyTorch."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedlearn.config import ConfigError, RunConfig, Schema
+from fedlearn.es.layout import Float32Array
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.reason import Reasons
+from fedlearn.tasks.strategy import GRADIENTS, strategy_of
+from fedlearn.tasks.task import Batch, LossGradients, NoGradientError
+from fedlearn.tasks.user.recommendation import settle
+from fedlearn.tasks.user.task_objective import TaskObjective
+from fedlearn.tasks.user.task_options import TaskOptions
+from tests.tasks.counting import CountingTask
+
+SCHEMA = Schema(TaskOptions)
+DATA: Columns = {"x": np.arange(10.0)}
+TENSORS: Mapping[str, Float32Array] = {"x": np.ones(3, dtype=np.float32)}
+
+
+class Sloping(CountingTask):
+    """A task whose loss is linear in its weights, with a gradient that is `honesty` times the slope."""
+
+    honesty = 1.0
+
+    def losses(self, members: Any, batch: Batch) -> Float32Array:  # noqa: ANN401, ARG002 (as the base has it)
+        return np.array([tensors["x"].sum() for tensors in members.each()], dtype=np.float32)
+
+    def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
+        losses = np.full(len(batch.seeds), weights.sum(), dtype=np.float32)
+        return LossGradients(losses, np.full_like(weights, self.honesty * len(batch.seeds)))
+
+
+class Lying(Sloping):
+    """Its gradient is twice as steep as its losses."""
+
+    honesty = 2.0
+
+
+class Refusing(Sloping):
+    """It should have a gradient and has none."""
+
+    def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:  # noqa: ARG002
+        raise NoGradientError("a table decides")
+
+
+def settled(task: type[CountingTask], **given: Any) -> tuple[RunConfig, Reasons]:  # noqa: ANN401 (values of any key)
+    objective = TaskObjective(task(TENSORS, DATA, batch_size=5), seed=1)
+    given = {"perturb": "weights", "head": "perturbed", **given}
+    return settle(SCHEMA.build(given), objective, DATA, lambda *_: 1000.0)
+
+
+def test_gradients_are_measured_where_losses_agree_with_them() -> None:
+    config, reasons = settled(Sloping)
+    assert config.strategy.measure == "gradients"
+    assert config.is_settled
+    assert strategy_of(config).perturbation == GRADIENTS
+    assert [*map(str, reasons)] == [
+        "measure = gradients: PyTorch differentiates the loss, and losses agree with it",
+        "measured: gradients of 5e+03 beans/s",
+        "population_limit = 4: 0.004 s of gradients",
+        "time_per_step = 10: four times the 0.004 s that this machine needs",
+        "learning_rate = 0.006: it suits most networks; with more volunteers it follows the root of the number of "
+        "gradients in a step",
+    ]
+    assert (config.strategy.group_size, config.strategy.max_population) == (1, 256)
+    assert config.optimizer.max_learning_rate == 0.02
+
+
+@pytest.mark.parametrize(
+    ("task", "given", "why"),
+    [
+        (Lying, {}, "measure = losses: 100% of how losses change is not in the gradient that PyTorch finds"),
+        (Refusing, {}, "measure = losses: a table decides"),
+        (Sloping, {"sigma": 0.5}, "measure = losses: sigma = 0.5 goes with noise"),
+        (Sloping, {"group_size": 4}, "measure = losses: group_size = 4 goes with noise"),
+        (Sloping, {"antithetic": True}, "measure = losses: antithetic = true goes with noise"),
+        (Sloping, {"seats": 2}, "measure = losses: seats = 2 goes with noise"),
+        (Sloping, {"shards": 2}, "measure = losses: shards = 2 goes with noise"),
+        (Sloping, {"rank": 0}, "measure = losses: rank = 0 goes with noise"),
+    ],
+)
+def test_losses_are_measured_elsewhere_and_the_reason_is_given(
+    task: type[CountingTask], given: Mapping[str, Any], why: str
+) -> None:
+    config, reasons = settled(task, **given)
+    assert config.strategy.measure == "losses"
+    assert str(reasons[0]) == why
+    assert strategy_of(config).perturbation.space == "weights"
+
+
+def test_nothing_is_said_of_tasks_that_have_no_gradient_at_all() -> None:
+    config, reasons = settled(CountingTask)
+    assert config.strategy.measure == "losses"
+    assert "measure" not in [reason.key for reason in reasons]
+
+
+def test_who_wants_gradients_gets_those_of_a_surrogate_and_is_refused_where_there_are_none() -> None:
+    assert settled(Lying, measure="gradients")[0].strategy.measure == "gradients"
+    with pytest.raises(ConfigError, match="measure: expected losses, got gradients: a table decides"):
+        settled(Refusing, measure="gradients")
+    with pytest.raises(ConfigError, match="measure: expected losses, got gradients: a task of kind counting gives"):
+        settled(CountingTask, measure="gradients")
+
+
+def test_who_wants_losses_gets_them() -> None:
+    config, reasons = settled(Sloping, measure="losses")
+    assert strategy_of(config).perturbation.space == "weights"
+    assert "measure" not in [reason.key for reason in reasons]
+
+
+def test_what_is_given_stays() -> None:
+    config, _ = settled(Sloping, population_limit=9, learning_rate=0.5, time_per_step=3.0)
+    assert (config.strategy.population_limit, config.strategy.max_population) == (9, 0)
+    assert (config.optimizer.learning_rate, config.optimizer.max_learning_rate) == (0.5, 0.0)
+    assert config.strategy.time_per_step == 3.0
+
+
+def test_a_group_of_gradients_is_one_member() -> None:
+    with pytest.raises(ConfigError, match="group_size: expected 1 with measure = gradients, since nothing is compared"):
+        SCHEMA.build({"measure": "gradients", "group_size": 2})
+    assert SCHEMA.build({"measure": "gradients", "group_size": 1, "population_limit": 1}).strategy.group_size == 1
+    with pytest.raises(ConfigError, match="group_size: expected 2 or more"):
+        SCHEMA.build({"group_size": 1})
+
+
+@pytest.mark.parametrize(("ends", "schedule"), [({"steps": 9}, "late-linear"), ({}, "inverse-sqrt")])
+def test_the_rate_of_gradients_falls_in_the_second_half_of_a_run(ends: Mapping[str, int], schedule: str) -> None:
+    assert strategy_of(settled(Sloping, **ends)[0]).schedule.learning_rate == schedule
