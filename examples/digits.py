@@ -28,6 +28,4 @@ def accuracy(model, rows):
     return (model(rows["image"]).argmax(-1) == rows["label"]).float().mean()
 
 
-task = fedlearn.supervised(
-    model, loss, data, batch_size=128, metrics={"accuracy": accuracy}, settings={"sigma": 0.05, "learning_rate": 0.03}
-)
+task = fedlearn.supervised(model, loss, data, batch_size=128, metrics={"accuracy": accuracy})
