@@ -109,7 +109,8 @@ class SumsGradients(Protocol):
 
     @abstractmethod
     def gradient_sum(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> TrialResults:
-        """The losses, and the sum over groups of the gradient estimate, times `ESTIMATE_UNIT`, or without noise 2^unit_bits.
+        """The losses, and the sum over groups of the gradient estimate, times `ESTIMATE_UNIT`; without noise times
+        2^unit_bits.
 
         The last digits may differ between machines. Groups with a loss that is not finite contribute zero.
         """
