@@ -7,14 +7,16 @@ gives them the same noise and the same steps, whatever else it holds. The whole 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate, groupby
-from operator import itemgetter
+from itertools import accumulate
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 Float32Array = NDArray[np.float32]
+
+HIDDEN_AT_ONCE = 2**20
+"""The most parameters of matrices of one size that take their step together, so that copies of them stay small."""
 
 
 class TensorSpec(msgspec.Struct, frozen=True, dict=True):
@@ -30,6 +32,9 @@ class TensorSpec(msgspec.Struct, frozen=True, dict=True):
     shape: tuple[int, ...]
     scale: float = 1.0
     mask_column: int = -1
+    n_hidden: int = 0
+    """Number of hidden matrices that the tensor holds, one below the other, for optimizers to which a matrix is a
+    whole; 0 for embeddings, heads, and what is no matrix."""
     number: int | None = None
     """The tensor's number in the whole model; None means its place in this layout."""
     first_row: int = 0
@@ -48,6 +53,12 @@ class TensorSpec(msgspec.Struct, frozen=True, dict=True):
     def n_rows(self) -> int:
         """Number of rows of an estimate; each element of a tensor that is no matrix is a row of its own."""
         return self.shape[0] if self.is_matrix else self.size
+
+    @property
+    def hidden_sides(self) -> tuple[int, int]:
+        """Rows and columns of each of its hidden matrices."""
+        rows, columns = self.sides
+        return rows // self.n_hidden, columns
 
     @cached_property
     def is_matrix(self) -> bool:
@@ -161,28 +172,51 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
         places.flags.writeable = False
         return places
 
-    def stretches(self, *, apart: bool) -> Sequence[tuple[tuple[float, bool], slice]]:
+    def stretches(self, *, apart: bool, with_hidden: bool = True) -> Sequence[tuple[tuple[float, bool], slice]]:
         """The intervals of neighbouring tensors of one scale, each with (scale, whether the tensors are matrices).
 
         With `apart`, matrices and other tensors are in different intervals; without it, the second value is False.
+        Without `with_hidden`, tensors that hold hidden matrices are in none.
         """
-        return self._kinds_apart if apart else self._kinds_together
+        if (apart, with_hidden) not in self._stretches:
+            self._stretches[apart, with_hidden] = self._found_stretches(apart=apart, with_hidden=with_hidden)
+        return self._stretches[apart, with_hidden]
 
     @cached_property
-    def _kinds_apart(self) -> list[tuple[tuple[float, bool], slice]]:
-        return self._stretches([(tensor.scale, tensor.is_matrix) for tensor in self.tensors])
+    def _stretches(self) -> dict[tuple[bool, bool], list[tuple[tuple[float, bool], slice]]]:
+        return {}
+
+    def _found_stretches(self, *, apart: bool, with_hidden: bool) -> list[tuple[tuple[float, bool], slice]]:
+        joined: list[tuple[tuple[float, bool], slice]] = []
+        for tensor, offset in zip(self.tensors, self.offsets, strict=True):
+            kind = tensor.scale, apart and tensor.is_matrix
+            interval = slice(offset, offset + tensor.size)
+            if tensor.n_hidden and not with_hidden:
+                continue
+            if joined and joined[-1][0] == kind and joined[-1][1].stop == offset:
+                joined[-1] = kind, slice(joined[-1][1].start, interval.stop)
+            else:
+                joined.append((kind, interval))
+        return joined
 
     @cached_property
-    def _kinds_together(self) -> list[tuple[tuple[float, bool], slice]]:
-        return self._stretches([(tensor.scale, False) for tensor in self.tensors])
+    def hidden(self) -> Sequence[tuple[tuple[float, tuple[int, int]], list[slice]]]:
+        """The intervals of tensors with hidden matrices, in groups with (scale, rows and columns of each matrix).
 
-    def _stretches(self, kinds: list[tuple[float, bool]]) -> list[tuple[tuple[float, bool], slice]]:
-        found = []
-        tensors = zip(kinds, self.offsets, self.tensors, strict=True)
-        for kind, neighbours in groupby(tensors, key=itemgetter(0)):
-            intervals = [(offset, offset + tensor.size) for _, offset, tensor in neighbours]
-            found.append((kind, slice(intervals[0][0], intervals[-1][1])))
-        return found
+        A group has at most HIDDEN_AT_ONCE parameters, unless it is one tensor.
+        """
+        groups: list[tuple[tuple[float, tuple[int, int]], list[slice]]] = []
+        newest: dict[tuple[float, tuple[int, int]], list[slice]] = {}
+        for tensor, offset in zip(self.tensors, self.offsets, strict=True):
+            if not tensor.n_hidden:
+                continue
+            kind, interval = (tensor.scale, tensor.hidden_sides), slice(offset, offset + tensor.size)
+            group = newest.get(kind, [])
+            if not group or sum(held.stop - held.start for held in group) + tensor.size > HIDDEN_AT_ONCE:
+                group = newest[kind] = []
+                groups.append((kind, group))
+            group.append(interval)
+        return groups
 
     def part(self, names: Iterable[str], rows: Mapping[str, tuple[int, int]] | None = None) -> "ParameterLayout":
         """The layout of the tensors with these names, in the order that they have here.

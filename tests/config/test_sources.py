@@ -188,7 +188,7 @@ def test_a_configuration_without_groups_reads_with_every_key_in_its_group(rnn_sc
     for key, value in (msgspec.json.decode(FLAT) | {"data": ("corpus.txt",)}).items():
         assert config.get(key) == value, key
     new = {"task", "exchange", "device", "cell", "encoding", "weight_decay_towards", "keep_journal", "sample_every"}
-    new |= {"measure", "expected_volunteers", "max_learning_rate", "correction"}
+    new |= {"measure", "expected_volunteers", "max_learning_rate", "correction", "matrix_rate"}
     new |= {*ServerSettings.__struct_fields__} - {"host", "port"}
     same = {key for key, field in rnn_schema.fields.items() if config.get(key) == field.default}
     assert same == {*new, "fitness_shaping", "antithetic"}
@@ -224,7 +224,7 @@ def test_written_configuration_reads_back_equal(rnn_schema: Schema) -> None:
         ("population_limit = 16000001", ["population_limit", "at most 16000000"]),
         ("step_num = 4294967296", ["step_num", "at most 4294967295"]),
         ("steps = 4294967296", ["steps", "at most 4294967295"]),
-        ("optimizer = 'adamw'", ["optimizer", "one of adam, sgd", "'adamw'"]),
+        ("optimizer = 'adamw'", ["optimizer", "one of auto, adam, sgd", "'adamw'"]),
         ("weight_decay_towards = 'end'", ["weight_decay_towards", "one of start, zero", "'end'"]),
         ("data = ''", ["data", "texts that are not empty", "''"]),
         ("data = []", ["data", "texts that are not empty", "[]"]),
@@ -268,7 +268,7 @@ def test_variables_of_other_programs_are_ignored(rnn_schema: Schema) -> None:
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_no_number_may_be_infinite_or_missing(rnn_schema: Schema, refusal: Refusal, value: str) -> None:
     floats = [key for key, field in rnn_schema.fields.items() if isinstance(field.default, float)]
-    assert len(floats) == 16
+    assert len(floats) == 17
     for key in floats:
         assert f"{key}: expected a number" in refusal(f"{key} = {value}")
 

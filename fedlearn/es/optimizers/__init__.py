@@ -4,7 +4,14 @@ from fedlearn.es.optimizers.adam import Adam
 from fedlearn.es.optimizers.arithmetic import exact_arithmetic
 from fedlearn.es.optimizers.hyperparameters import defaults
 from fedlearn.es.optimizers.optimizer import Optimizer, TensorStep
-from fedlearn.es.optimizers.registry import HYPERPARAMETERS, MOST_SLOTS, OPTIMIZERS, AnyOptimizer, optimizer_of
+from fedlearn.es.optimizers.registry import (
+    HYPERPARAMETERS,
+    MOST_SLOTS,
+    OPTIMIZERS,
+    AnyOptimizer,
+    optimizer_name,
+    optimizer_of,
+)
 from fedlearn.es.optimizers.sgd import Sgd
 
 __all__ = [
@@ -18,5 +25,6 @@ __all__ = [
     "TensorStep",
     "defaults",
     "exact_arithmetic",
+    "optimizer_name",
     "optimizer_of",
 ]

@@ -26,6 +26,7 @@ class Adam(msgspec.Struct, frozen=True, array_like=True, tag="adam"):
     """The optimizer Adam, with running means of the gradient and of its square, both with bias correction."""
 
     rate_to_adam: ClassVar[float] = 1.0
+    by_matrix: ClassVar[bool] = False
 
     learning_rate: float
     beta1: Annotated[float, Meta(description="decay rate of the first moment", ge=0, lt=1)] = 0.9

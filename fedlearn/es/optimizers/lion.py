@@ -22,6 +22,7 @@ class Lion(msgspec.Struct, frozen=True, array_like=True, tag="lion"):
     two."""
 
     rate_to_adam: ClassVar[float] = 0.3
+    by_matrix: ClassVar[bool] = False
 
     learning_rate: float
     beta1: Annotated[float, Meta(description="share of the momentum in the direction", ge=0, lt=1)] = 0.9

@@ -13,16 +13,19 @@ Numbers = Mapping[str, float]
 
 
 class TensorStep(msgspec.Struct, frozen=True):
-    """The values that the step of one tensor depends on, beside the optimizer's own settings."""
+    """The values that the step of some tensors depends on, beside the optimizer's own settings."""
 
     numbers: Numbers
     """The optimizer's running numbers, as `advanced` gives them for this step."""
     gradient_scale: float
     """Factor on the integer estimate; the product is the gradient."""
     scale: float
-    """The tensor's relative scale, which multiplies the learning rate."""
+    """The tensors' relative scale, which multiplies the learning rate."""
     decay: float
     """The share of the weights that is subtracted before the step."""
+    sides: tuple[int, int] | None = None
+    """Rows and columns of hidden matrices, which lie one after another and take their steps as wholes; None where each
+    element takes its own."""
 
 
 class Optimizer(Protocol):
@@ -36,6 +39,8 @@ class Optimizer(Protocol):
 
     rate_to_adam: ClassVar[float]
     """The usual learning rate as a multiple of Adam's, by which a run chooses the rate."""
+    by_matrix: ClassVar[bool]
+    """Whether the step of an element of a hidden matrix depends on the whole matrix."""
 
     @property
     def learning_rate(self) -> float:
@@ -52,4 +57,4 @@ class Optimizer(Protocol):
     def step(
         self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
     ) -> None:
-        """Takes the step of one tensor in place; weights, slots and estimate are its intervals, [n]."""
+        """Takes the step of some tensors in place; weights, slots and estimate are their intervals, [n]."""

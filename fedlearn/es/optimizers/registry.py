@@ -6,9 +6,10 @@ from typing import Any, get_args
 from fedlearn.es.optimizers.adam import Adam
 from fedlearn.es.optimizers.hyperparameters import Hyperparameter, shared, values
 from fedlearn.es.optimizers.lion import Lion
+from fedlearn.es.optimizers.muon import Muon
 from fedlearn.es.optimizers.sgd import Sgd
 
-AnyOptimizer = Adam | Sgd | Lion
+AnyOptimizer = Adam | Sgd | Lion | Muon
 """Every optimizer that an Update may name."""
 
 OPTIMIZERS: Mapping[str, type[AnyOptimizer]] = {
@@ -23,7 +24,12 @@ MOST_SLOTS = max(len(optimizer(0.0).slots) for optimizer in OPTIMIZERS.values())
 """The most arrays, each as long as the weights, that an optimizer keeps."""
 
 
+def optimizer_name(chosen: str) -> str:
+    """The optimizer's name; `auto` stands for Adam where a kind of tasks has chosen none."""
+    return "adam" if chosen == "auto" else chosen
+
+
 def optimizer_of(settings: Mapping[str, Any]) -> AnyOptimizer:
     """The optimizer that the settings `optimizer`, `learning_rate` and its hyperparameters stand for."""
-    optimizer = OPTIMIZERS[settings["optimizer"]]
+    optimizer = OPTIMIZERS[optimizer_name(settings["optimizer"])]
     return optimizer(settings["learning_rate"], **values(optimizer, settings))

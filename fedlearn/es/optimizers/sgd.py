@@ -20,6 +20,7 @@ class Sgd(msgspec.Struct, frozen=True, array_like=True, tag="sgd"):
 
     rate_to_adam: ClassVar[float] = 1.0
     """The usual rate of SGD depends on the size of the gradients, so Adam's is as good as any."""
+    by_matrix: ClassVar[bool] = False
 
     learning_rate: float
     momentum: Annotated[float, Meta(description="momentum", ge=0, lt=1)] = msgspec.field(default=0.9, name="beta1")

@@ -5,25 +5,34 @@ import pytest
 
 from fedlearn.es.optimizers import HYPERPARAMETERS, MOST_SLOTS, OPTIMIZERS, Adam, Optimizer, Sgd, optimizer_of
 from fedlearn.es.optimizers.lion import Lion
+from fedlearn.es.optimizers.muon import Muon
 from fedlearn.es.snapshot import MAX_SLOTS
 
 REPOSITORY = Path(__file__).parents[3]
-SETTINGS = {"learning_rate": 0.5, "beta1": 0.75, "beta2": 0.25, "sigma": 0.1}
+SETTINGS = {"learning_rate": 0.5, "beta1": 0.75, "beta2": 0.25, "matrix_rate": 3.0, "sigma": 0.1}
 
 
 def test_optimizers_are_known_by_the_names_that_updates_carry() -> None:
-    assert {"adam": Adam, "sgd": Sgd, "lion": Lion} == OPTIMIZERS
+    assert {"adam": Adam, "sgd": Sgd, "lion": Lion, "muon": Muon} == OPTIMIZERS
 
 
 @pytest.mark.parametrize(
-    ("name", "optimizer"), [("adam", Adam(0.5, 0.75, 0.25)), ("sgd", Sgd(0.5, 0.75)), ("lion", Lion(0.5, 0.75, 0.25))]
+    ("name", "optimizer"),
+    [
+        ("adam", Adam(0.5, 0.75, 0.25)),
+        ("auto", Adam(0.5, 0.75, 0.25)),
+        ("sgd", Sgd(0.5, 0.75)),
+        ("lion", Lion(0.5, 0.75, 0.25)),
+        ("muon", Muon(0.5, 3.0)),
+    ],
 )
 def test_an_optimizer_takes_its_own_settings(name: str, optimizer: Optimizer) -> None:
     assert optimizer_of({**SETTINGS, "optimizer": name}) == optimizer
 
 
 def test_settings_are_those_that_optimizers_declare() -> None:
-    assert {key: declared.default for key, declared in HYPERPARAMETERS.items()} == {"beta1": 0.9, "beta2": 0.999}
+    declared = {key: hyperparameter.default for key, hyperparameter in HYPERPARAMETERS.items()}
+    assert declared == {"beta1": 0.9, "beta2": 0.999, "matrix_rate": 2.0}
 
 
 def test_snapshots_have_room_for_all_slots_and_the_start() -> None:

@@ -1,0 +1,133 @@
+"""Muon: the step of each hidden matrix is the orthogonal matrix nearest to its momentum; all else takes Adam's steps.
+
+Sources: Jordan et al., "Muon: An optimizer for hidden layers in neural networks", kellerjordan.github.io/posts/muon,
+2024; Newton and Schulz's iteration for it with these coefficients: the same.
+
+The iteration needs little precision, so matrices are rounded to 8-bit integers before each product. The sums of their
+products are then integers that float32 holds exactly, and the same in whatever order a machine adds them: NumPy's
+products, whose order nobody knows, give every machine the same bits.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, final
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.optimizers.adam import Adam
+from fedlearn.es.optimizers.optimizer import Numbers, TensorStep
+from fedlearn.es.sums.estimate import Int32Array
+
+Float64Array = NDArray[np.float64]
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of X, of X X^T X, and of the next odd power, in one iteration."""
+
+N_ITERATIONS = 3
+
+LEVELS = 127
+"""The largest integer that matrices are rounded to."""
+
+EXACT_TERMS = 2**24 // LEVELS**2
+"""The most products of two such integers whose sum float32 holds, whatever they are."""
+
+SMALLEST = 1e-30
+"""Matrices of which no element is larger have no direction: numbers this small stop being exact."""
+
+
+@final
+class Muon(msgspec.Struct, frozen=True, array_like=True, tag="muon"):
+    """The optimizer Muon for hidden matrices, and Adam for embeddings, heads, vectors, and small matrices."""
+
+    rate_to_adam: ClassVar[float] = 5.0
+    by_matrix: ClassVar[bool] = True
+
+    learning_rate: float
+    """The rate of Adam's part."""
+    matrix_rate: Annotated[
+        float, Meta(description="the rate of matrices, as a multiple of learning_rate", ge=0, le=1000)
+    ] = 2.0
+    momentum: float = 0.95
+    beta1: float = 0.9
+    beta2: float = 0.99
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return self._adam.slots
+
+    def advanced(self, numbers: Numbers) -> dict[str, float]:
+        return self._adam.advanced(numbers)
+
+    def step(
+        self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
+    ) -> None:
+        if by.sides is None:
+            self._adam.step(weights, slots, estimate, by)
+            return
+        shape = (-1, *by.sides)
+        m = slots["first_moment"]
+        gradient = estimate.astype(np.float32) * np.float32(by.gradient_scale)
+        kept, added = np.float32(self.momentum), np.float32(1.0 - self.momentum)
+        m[:] = kept * m + added * gradient
+        direction = nearest_orthogonal((kept * m + added * gradient).reshape(shape)).reshape(-1)
+        rows, columns = by.sides
+        length = max(rows / columns, 1.0) ** 0.5
+        rate = np.float32(self.learning_rate * self.matrix_rate * by.scale * length)
+        weights[:] = np.float32(1.0 - by.decay) * weights - rate * direction
+
+    @property
+    def _adam(self) -> Adam:
+        return Adam(self.learning_rate, self.beta1, self.beta2)
+
+
+def nearest_orthogonal(matrices: Float32Array) -> Float32Array:
+    """Matrices [n, rows, columns] with nearly orthogonal rows or columns, the nearest to these; the same on all
+    machines.
+
+    Their singular values are 0.6 to 1.4; those that were far below the largest stay smaller. A matrix of zeros stays
+    one. It must be called within `exact_arithmetic`.
+    """
+    if matrices.shape[1] > matrices.shape[2]:
+        return nearest_orthogonal(matrices.swapaxes(1, 2)).swapaxes(1, 2)
+    linear, cubic, quintic = COEFFICIENTS
+    whole, _ = _rounded(matrices)
+    norms = np.sqrt(np.square(whole).sum(axis=(1, 2), keepdims=True, dtype=np.float64))
+    unit = 1.0 / np.maximum(norms, 1.0)
+    result = matrices
+    for _ in range(N_ITERATIONS):
+        # The matrices are `unit` times `whole`, whose elements are integers.
+        square, of_square = _rounded(_product(whole, whole.swapaxes(1, 2)))
+        of_square *= unit * unit
+        factor = _float32(cubic * of_square) * square
+        factor += _float32(quintic * of_square * of_square) * _product(square, square)
+        factor, of_factor = _rounded(factor)
+        result = _float32(linear * unit) * whole + _float32(of_factor * unit) * _product(factor, whole)
+        whole, unit = _rounded(result)
+    return result
+
+
+def _rounded(matrices: Float32Array) -> tuple[Float32Array, Float64Array]:
+    """Matrices of integers from -LEVELS to LEVELS, and the factors [n, 1, 1] by which they are the given ones."""
+    largest = np.maximum(matrices.max(axis=(1, 2), keepdims=True), -matrices.min(axis=(1, 2), keepdims=True))
+    factors = np.where(largest > SMALLEST, LEVELS / np.maximum(largest, SMALLEST), 0.0).astype(np.float32)
+    whole = matrices * factors
+    return np.rint(whole, out=whole), largest.astype(np.float64) / LEVELS
+
+
+def _product(left: Float32Array, right: Float32Array) -> Float32Array:
+    """The products of matrices of such integers, exact up to the rounding of the last sum."""
+    n_terms = left.shape[2]
+    if n_terms <= EXACT_TERMS:
+        return left @ right
+    total = np.zeros((left.shape[0], left.shape[1], right.shape[2]))
+    for first in range(0, n_terms, EXACT_TERMS):
+        part = slice(first, first + EXACT_TERMS)
+        total += left[:, :, part] @ right[:, part]
+    return total.astype(np.float32)
+
+
+def _float32(factors: Float64Array) -> Float32Array:
+    return factors.astype(np.float32)

@@ -1,0 +1,132 @@
+import numpy as np
+import pytest
+from blake3 import blake3
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.optimizers import Adam, Optimizer, TensorStep, exact_arithmetic
+from fedlearn.es.optimizers.muon import COEFFICIENTS, EXACT_TERMS, N_ITERATIONS, Muon, nearest_orthogonal
+
+MUON = Muon(0.01)
+
+
+def matrices(*shape: int, seed: int = 5) -> Float32Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def orthogonal(given: Float32Array) -> Float32Array:
+    with exact_arithmetic():
+        return nearest_orthogonal(given)
+
+
+def in_integers(matrix: Float32Array) -> Float32Array:
+    """The same in integers without a bound; the matrix is at most as high as wide."""
+    linear, cubic, quintic = COEFFICIENTS
+    x, unit = rounded(matrix)
+    unit = 1.0 / np.sqrt(float((x**2).sum()))
+    for _ in range(N_ITERATIONS):
+        square, of_square = rounded((x @ x.T).astype(np.float32))
+        of_square *= unit * unit
+        factor = np.float32(cubic * of_square) * square.astype(np.float32)
+        factor = factor + np.float32(quintic * of_square**2) * (square @ square).astype(np.float32)
+        whole, of_factor = rounded(factor)
+        result = np.float32(linear * unit) * x.astype(np.float32)
+        result = result + np.float32(of_factor * unit) * (whole @ x).astype(np.float32)
+        x, unit = rounded(result)
+    return result
+
+
+def rounded(matrix: Float32Array) -> tuple[NDArray[np.int64], float]:
+    largest = np.abs(matrix).max()
+    return np.rint(matrix * np.float32(127 / largest)).astype(np.int64), float(largest) / 127
+
+
+def test_it_keeps_what_adam_keeps() -> None:
+    optimizer: Optimizer = MUON
+    assert optimizer.slots == Adam(0.01).slots
+    assert optimizer.advanced({}) == Adam(0.01, 0.9, 0.99).advanced({})
+    assert Muon(0.5) == Muon(0.5, 2.0, 0.95, 0.9, 0.99)
+
+
+def test_what_is_no_hidden_matrix_takes_adams_step() -> None:
+    weights, first, second = matrices(3, 9)
+    by = TensorStep(MUON.advanced({}), -0.003, 20.0, 0.03)
+    moved = []
+    for optimizer in (MUON, Adam(0.01, 0.9, 0.99)):
+        arrays = weights.copy(), {"first_moment": first.copy(), "second_moment": np.square(second)}
+        optimizer.step(*arrays, np.arange(9, dtype=np.int32), by)
+        moved.append([arrays[0].tolist(), *(slot.tolist() for slot in arrays[1].values())])
+    assert moved[0] == moved[1]
+
+
+@pytest.mark.parametrize(("sides", "length"), [((16, 20), 1.0), ((48, 12), 2.0)])
+def test_matrices_step_along_the_nearest_orthogonal_ones(sides: tuple[int, int], length: float) -> None:
+    n = 2 * sides[0] * sides[1]
+    weights, before = matrices(2, n)
+    first, estimate = before.copy(), np.random.default_rng(1).integers(-99, 99, n).astype(np.int32)
+    gradient = estimate.astype(np.float32) * np.float32(-0.01)
+    kept, added = np.float32(0.95), np.float32(1.0 - 0.95)
+    momentum = kept * before + added * gradient
+    way = orthogonal((kept * momentum + added * gradient).reshape(2, *sides)).reshape(-1)
+    expected = weights * np.float32(0.9) - np.float32(0.01 * 3.0 * 0.5 * length) * way
+    by = TensorStep(MUON.advanced({}), -0.01, 0.5, 0.1, sides)
+    slots = {"first_moment": first, "second_moment": np.zeros(n, dtype=np.float32)}
+    with exact_arithmetic():
+        Muon(0.01, matrix_rate=3.0).step(weights, slots, estimate, by)
+    np.testing.assert_array_equal(weights, expected)
+    np.testing.assert_array_equal(first, momentum)
+    assert not slots["second_moment"].any()
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (32, 96), (96, 32)])
+def test_the_nearest_orthogonal_matrix_is_found(shape: tuple[int, int]) -> None:
+    (found,) = orthogonal(matrices(1, *shape))
+    left, _, right = np.linalg.svd(matrices(1, *shape)[0], full_matrices=False)
+    nearest = left @ right
+    cosine = (found * nearest).sum() / np.linalg.norm(found) / np.linalg.norm(nearest)
+    assert cosine > 0.95
+    assert np.linalg.norm(found) / np.linalg.norm(nearest) == pytest.approx(1.0, abs=0.2)
+
+
+@given(
+    rows=st.integers(1, 40),
+    wider=st.integers(0, 20),
+    exponent=st.floats(-20, 20),
+    seed=st.integers(0, 2**32),
+)
+def test_products_are_those_of_integers_to_the_bit(rows: int, wider: int, exponent: float, seed: int) -> None:
+    given = matrices(1, rows, rows + wider, seed=seed) * np.float32(10.0**exponent)
+    np.testing.assert_array_equal(orthogonal(given)[0], in_integers(given[0]))
+
+
+def test_long_rows_are_summed_exactly_too() -> None:
+    given = matrices(1, 16, 2 * EXACT_TERMS + 5)
+    np.testing.assert_array_equal(orthogonal(given)[0], in_integers(given[0]))
+    assert 127**2 * EXACT_TERMS < 2**24
+
+
+def test_the_order_of_sums_does_not_matter() -> None:
+    given = matrices(1, 60, 300)
+    order = np.random.default_rng(2).permutation(300)
+    np.testing.assert_array_equal(orthogonal(given[:, :, order]), orthogonal(given)[:, :, order])
+
+
+def test_matrices_together_are_what_each_is_alone() -> None:
+    given = matrices(3, 20, 30) * np.array([1e-9, 1.0, 1e9], dtype=np.float32)[:, np.newaxis, np.newaxis]
+    together = orthogonal(given)
+    for alone, found in zip(given, together, strict=True):
+        np.testing.assert_array_equal(orthogonal(alone[np.newaxis])[0], found)
+    np.testing.assert_array_equal(orthogonal(given.swapaxes(1, 2)), together.swapaxes(1, 2))
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-31, 1e-40])
+def test_what_has_no_direction_stays_zero(size: float) -> None:
+    assert not orthogonal(np.full((2, 16, 16), size, dtype=np.float32)).any()
+
+
+def test_every_machine_finds_these_matrices() -> None:
+    # No normal numbers: their last bit is up to a machine's logarithm.
+    found = orthogonal(np.random.default_rng(3).integers(-(2**20), 2**20, (3, 48, 80)).astype(np.float32))
+    assert blake3(found.astype("<f4").tobytes()).hexdigest()[:16] == "a8b6aacadcedbe5f"
