@@ -212,7 +212,14 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):
     Further keys are the hyperparameters that the optimizers declare.
     """
 
-    optimizer: Annotated[str, setting("rule that turns gradient estimates into steps", choices=OPTIMIZERS)] = "adam"
+    optimizer: Annotated[
+        str,
+        setting(
+            "rule that turns gradient estimates into steps; auto = muon where gradients are measured and the model has "
+            "hidden matrices, else adam",
+            choices=("auto", *OPTIMIZERS),
+        ),
+    ] = "auto"
     learning_rate: Annotated[
         float,
         setting(

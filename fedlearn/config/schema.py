@@ -8,7 +8,7 @@ from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata,
 
 from fedlearn.config.run_config import RunConfig
 from fedlearn.config.setting import ConfigError, automatic_keys, common_keys, resumable_keys, start_keys
-from fedlearn.es.optimizers import OPTIMIZERS, defaults
+from fedlearn.es.optimizers import OPTIMIZERS, defaults, optimizer_name
 
 OPTIONS = "options"
 """Name of the group that holds the keys of the task's kind."""
@@ -61,7 +61,7 @@ class Schema:
         The defaults of hyperparameters are those of the optimizer.
         """
         usual = RunConfig(options=self.groups[OPTIONS]())
-        own = defaults(OPTIMIZERS[values.get("optimizer", usual.optimizer.optimizer)])
+        own = defaults(OPTIMIZERS[optimizer_name(values.get("optimizer", usual.optimizer.optimizer))])
         return usual.replace({**own, **values})
 
     def checked(self, key: str, value: object, source: str, *, strict: bool) -> Any:  # noqa: ANN401

@@ -8,6 +8,7 @@ import msgspec
 from fedlearn.config import ConfigError, RunConfig, Schema, to_json
 from fedlearn.coordination.crews.planning import crew_planner_of
 from fedlearn.data.folder import RunData
+from fedlearn.es.optimizers import optimizer_name
 from fedlearn.es.replica import genesis
 from fedlearn.es.strategy import Strategy
 from fedlearn.runs.forecast import forecast
@@ -52,12 +53,13 @@ def create(
     folder, n_parameters = create_run(Path(config.run.runs)), 0
     try:
         prepared = kind.start(config, task, folder=RunData(folder.data), measure=measure, progress=progress)
-        prepared = _with_forecast(msgspec.structs.replace(prepared, reasons=(*places, *prepared.reasons)))
+        config = prepared.config.replace({"optimizer": optimizer_name(prepared.config.optimizer.optimizer)})
+        prepared = msgspec.structs.replace(prepared, config=config, reasons=(*places, *prepared.reasons))
+        prepared = _with_forecast(prepared)
         n_parameters = prepared.objective.layout.size
         _check_size(n_parameters)
         # A run that can't be served must not become a run.
-        measures_gradients = prepared.config.strategy.measure == "gradients"
-        crew_planner_of(prepared.invitation, prepared.config.server, measures_gradients=measures_gradients)
+        crew_planner_of(prepared.invitation, prepared.config)
         files = {**prepared.files, KIND_FILE: f"{kind.name}\n".encode()}
         for name, payload in files.items():
             write_durably(folder.data / name, payload)

@@ -93,6 +93,8 @@ class Task(ABC):
     reads: Mapping[str, str] = MappingProxyType({})
     """The column of data with row numbers, for each tensor whose rows matter only to the groups whose data name
     them."""
+    hidden: Mapping[str, int] = MappingProxyType({})
+    """Number of hidden matrices in each tensor that holds some, one below the other; see `TensorSpec.n_hidden`."""
     settings: Mapping[str, Setting] = MappingProxyType({})
     """Settings of a run that suit the task, by key; the run's own configuration overrides them."""
 
@@ -146,7 +148,8 @@ class Task(ABC):
     @property
     def layout(self) -> ParameterLayout:
         """The layout of the tensors in the flat weights."""
-        return layout_of({name: tensor.shape for name, tensor in self.tensors.items()}, self.scales, self.reads)
+        shapes = {name: tensor.shape for name, tensor in self.tensors.items()}
+        return layout_of(shapes, self.scales, self.reads, self.hidden)
 
     def use(self, device: Device, *, threads: int) -> None:  # noqa: B027 (most tasks have nothing to set)
         """Sets the device and the number of threads for losses; 0 threads means as many as there are processors."""
@@ -184,12 +187,15 @@ def most_at_once(backward_bytes: int) -> int:
 
 
 def layout_of(
-    shapes: Mapping[str, tuple[int, ...]], scales: Mapping[str, float], reads: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]],
+    scales: Mapping[str, float],
+    reads: Mapping[str, str],
+    hidden: Mapping[str, int],
 ) -> ParameterLayout:
-    """The layout of tensors with these shapes, and with the `scales` and `reads` of a task.
+    """The layout of tensors with these shapes, and with the `scales`, `reads` and `hidden` of a task.
 
     Raises:
-        ValueError: a key of `scales` or `reads` matches no tensor.
+        ValueError: a key of `scales` or `reads` matches no tensor, or a tensor does not hold so many hidden matrices.
     """
     idle = {
         "scales": [part for part in scales if not any(part in name for name in shapes)],
@@ -203,8 +209,13 @@ def layout_of(
     for name, shape in shapes.items():
         scale = next((scale for part, scale in scales.items() if part in name), 1.0)
         is_masked = name in reads
-        specs.append(TensorSpec(name, shape, scale, column if is_masked else -1))
+        specs.append(TensorSpec(name, shape, scale, column if is_masked else -1, hidden.get(name, 0)))
         column += shape[0] if is_masked else 0
+    for spec in specs:
+        if spec.n_hidden and (not spec.is_matrix or spec.n_hidden < 0 or spec.shape[0] % spec.n_hidden):
+            raise ValueError(
+                f"hidden: expected a divisor of the rows of {spec.name} {list(spec.shape)}, got {spec.n_hidden}"
+            )
     return ParameterLayout(tuple(specs))
 
 

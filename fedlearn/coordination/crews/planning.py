@@ -6,9 +6,10 @@ from typing import Self, final
 
 from msgspec.structs import replace
 
-from fedlearn.config import ConfigError, ServerSettings
+from fedlearn.config import ConfigError, RunConfig
 from fedlearn.coordination.crews.crew import CrewPlan, StageSpec
 from fedlearn.coordination.seats.flow import SHARES, fitting_batch, fitting_window
+from fedlearn.es.optimizers import OPTIMIZERS, optimizer_name
 from fedlearn.graphs.graph import Graph
 from fedlearn.graphs.pieces import stages_of
 from fedlearn.graphs.planning.crews import LacksMemory, Machine, PlanError, PlannedSeat
@@ -180,23 +181,24 @@ def _seats_of(model: ModelCosts, memories: Sequence[int]) -> list[PlannedSeat]:
     return list(divide(model, _machines(memories), NEEDS).crews[0].seats)
 
 
-def crew_planner_of(
-    invitation: Invitation, settings: ServerSettings, *, measures_gradients: bool = False
-) -> CrewPlanner | None:
+def crew_planner_of(invitation: Invitation, config: RunConfig) -> CrewPlanner | None:
     """The planner of a run; None for a model that cannot be divided, and need not.
 
-    Crews pass members forward and no gradients back, so where gradients are measured each volunteer holds the model.
+    Crews pass members forward and no gradients back, so where gradients are measured each volunteer holds the model,
+    and also where a row's step depends on its whole matrix, of which a seat may hold a part.
 
     Raises:
         ConfigError: crews are wanted of such a model.
     """
+    settings = config.server
     seats, shards = settings.seats, settings.shards
     is_wanted = seats > 0 or shards > 1
-    if measures_gradients:
+    key, expected = _undivided(config)
+    if key:
         if is_wanted:
             raise ConfigError(
-                "measure: expected losses where crews hold the model (seats, shards), got gradients; leave "
-                "measure out, or seats and shards"
+                f"{key}: expected {expected} where crews hold the model (seats, shards), got {config.get(key)}; leave "
+                f"{key} out, or seats and shards"
             )
         return None
     if not invitation.attachment:
@@ -221,3 +223,12 @@ def _machines(memories: Sequence[int]) -> list[Machine]:
         Machine(str(number), float(memory), LINE_BYTES_PER_S, MULTIPLY_ADDS_PER_S_AND_BYTE * memory)
         for number, memory in enumerate(memories)
     ]
+
+
+def _undivided(config: RunConfig) -> tuple[str, str]:
+    """The setting for which each volunteer holds the whole model, and what crews need in its place; empty if none."""
+    if config.strategy.measure == "gradients":
+        return "measure", "losses"
+    if OPTIMIZERS[optimizer_name(config.optimizer.optimizer)].by_matrix:
+        return "optimizer", "a rule that steps each element by itself, such as adam,"
+    return "", ""

@@ -234,9 +234,7 @@ class Trainer:
 
     @cached_property
     def _draftsman(self) -> CrewPlanner | None:
-        config = self.run.config
-        measures_gradients = config.strategy.measure == "gradients"
-        return crew_planner_of(self.run.prepared.invitation, config.server, measures_gradients=measures_gradients)
+        return crew_planner_of(self.run.prepared.invitation, self.run.config)
 
     @property
     def elapsed_s(self) -> float:

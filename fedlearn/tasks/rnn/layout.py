@@ -35,12 +35,13 @@ def rnn_layout(
     vocab_size: int, hidden_size: int, n_layers: int, embedding_scale: float, cell: CellName = "tanh"
 ) -> ParameterLayout:
     """Tensors of the network in the order that `es_core` expects; names follow PyTorch's where it has the tensor."""
-    rows, n_states = CELLS[cell].gates * hidden_size, CELLS[cell].state_vectors * n_layers
+    gates, n_states = CELLS[cell].gates, CELLS[cell].state_vectors * n_layers
+    rows = gates * hidden_size
     tensors = [TensorSpec("embedding.weight", (vocab_size, rows), scale=embedding_scale, mask_column=0)]
     for layer in range(n_layers):
         if layer > 0:
-            tensors.append(TensorSpec(f"rnn.weight_ih_l{layer}", (rows, hidden_size)))
-        tensors.append(TensorSpec(f"rnn.weight_hh_l{layer}", (rows, hidden_size)))
+            tensors.append(TensorSpec(f"rnn.weight_ih_l{layer}", (rows, hidden_size), n_hidden=gates))
+        tensors.append(TensorSpec(f"rnn.weight_hh_l{layer}", (rows, hidden_size), n_hidden=gates))
         tensors.append(TensorSpec(f"rnn.bias_l{layer}", (rows,)))
         if CELLS[cell].has_hidden_bias:
             tensors.append(TensorSpec(f"rnn.bias_hn_l{layer}", (hidden_size,)))

@@ -11,7 +11,7 @@ import msgspec
 
 from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig
 from fedlearn.es.growth import LEAST_STEP_S, Growth, usual_step_s
-from fedlearn.es.optimizers import OPTIMIZERS
+from fedlearn.es.optimizers import OPTIMIZERS, optimizer_name
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.rnn.cells import CELLS
 from fedlearn.tasks.rnn.layout import rnn_layout
@@ -214,8 +214,9 @@ def _learning_rate(config: RunConfig, facts: _Facts) -> Choice:
     if config.strategy.time_per_step:  # which was given, and may end steps before all members are in
         members = min(members, int(config.strategy.time_per_step * _members_per_s(config, facts)))
     reference, why = _reference_rate(config, facts)
-    if (ratio := OPTIMIZERS[config.optimizer.optimizer].rate_to_adam) != 1.0:
-        reference, why = ratio * reference, f"{why}, times {ratio:g} with {config.optimizer.optimizer}"
+    optimizer = optimizer_name(config.optimizer.optimizer)
+    if (ratio := OPTIMIZERS[optimizer].rate_to_adam) != 1.0:
+        reference, why = ratio * reference, f"{why}, times {ratio:g} with {optimizer}"
     factor = growth.factor_of(members)
     rate = _rounded(reference * factor)
     if factor > 1.0:

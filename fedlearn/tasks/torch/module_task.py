@@ -16,6 +16,7 @@ from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.task import Batch, LossGradients, Setting, Task
 from fedlearn.tasks.torch.devices import use_device
 from fedlearn.tasks.torch.gradients import Batching, loss_gradients
+from fedlearn.tasks.torch.hidden import hidden_matrices
 from fedlearn.tasks.torch.members.execution_plans import ExecutionPlans
 from fedlearn.tasks.torch.members.kept import keepers
 from fedlearn.tasks.torch.members.members import TorchMembers
@@ -40,8 +41,11 @@ class ModuleTask(Task):
         train: Train = None,
         scales: Mapping[str, float] | None = None,
         settings: Mapping[str, Setting] | None = None,
+        hidden: Mapping[str, int] | None = None,
     ) -> None:
+        """`hidden` is as `Task.hidden`; None means what the module's layers tell."""
         self.scales, self.settings = scales or {}, settings or {}
+        self._hidden = hidden
         self._model, self._train = model, train
         self.device, self._threads = torch.device("cpu"), 0
         self._plans = ExecutionPlans(self._frozen_tensors, lambda: keepers(self.model))
@@ -105,6 +109,13 @@ class ModuleTask(Task):
     @cached_property
     def tensors(self) -> Mapping[str, Float32Array]:
         return {name: parameter.detach().cpu().numpy().copy() for name, parameter in self.parameters.items()}
+
+    @cached_property
+    def hidden(self) -> Mapping[str, int]:  # type: ignore[override]  # it is read alone
+        if self._hidden is not None:
+            return self._hidden
+        found = hidden_matrices(self.model)
+        return {name: found[name] for name in self.parameters if name in found}
 
     @property
     def frozen(self) -> Columns:

@@ -38,6 +38,7 @@ class GraphTask(ModuleTask):
         data: Columns | None = None,
         scales: Mapping[str, float] | None = None,
         reads: Mapping[str, str] | None = None,
+        hidden: Mapping[str, int] | None = None,
         settings: Mapping[str, Setting] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
@@ -56,7 +57,7 @@ class GraphTask(ModuleTask):
         self._program = Program(graph, frozen)
         if start is not None:
             _load(self._program.module, graph, start)
-        super().__init__(self._program.module, scales=scales, settings=settings)
+        super().__init__(self._program.module, scales=scales, settings=settings, hidden=hidden or {})
         # Limits are for one member, and at least N_TRIED members run at once.
         self._plans.most_at_once = max(N_TRIED * limits.max_bytes // self.extent.peak_bytes, N_TRIED)
 

@@ -24,6 +24,7 @@ class Attachment(msgspec.Struct, frozen=True, array_like=True):
     """Arrays that are not trained, as safetensors bytes; empty if there are none."""
     scales: dict[str, float]
     reads: dict[str, str]
+    hidden: dict[str, int] = {}
 
 
 def share(task: Task, module: Any, loss: Any, rows: Any, learned: Any) -> bytes:  # noqa: ANN401 (torch's)
@@ -47,6 +48,7 @@ def share(task: Task, module: Any, loss: Any, rows: Any, learned: Any) -> bytes:
         encode_block(frozen) if frozen else b"",
         dict(task.scales),
         dict(task.reads),
+        dict(task.hidden),
     )
     return msgspec.msgpack.encode(attachment)
 
@@ -60,7 +62,14 @@ def received(attachment: bytes, max_bytes: int = UNBOUNDED) -> Task:
     from fedlearn.tasks.torch_graph.graph_task import GraphTask
 
     given = unpacked(attachment)
-    return GraphTask(given.graph, given.frozen, scales=given.scales, reads=given.reads, limits=limits_of(max_bytes))
+    return GraphTask(
+        given.graph,
+        given.frozen,
+        scales=given.scales,
+        reads=given.reads,
+        hidden=given.hidden,
+        limits=limits_of(max_bytes),
+    )
 
 
 class Shared(msgspec.Struct, frozen=True, eq=False):
@@ -70,11 +79,13 @@ class Shared(msgspec.Struct, frozen=True, eq=False):
     frozen: Mapping[str, NDArray[Any]]
     scales: Mapping[str, float]
     reads: Mapping[str, str]
+    hidden: Mapping[str, int]
 
     @property
     def layout(self) -> ParameterLayout:
         """The layout of the tensors in the flat weights."""
-        return layout_of({array.name: array.shape for array in self.graph.learned}, self.scales, self.reads)
+        shapes = {array.name: array.shape for array in self.graph.learned}
+        return layout_of(shapes, self.scales, self.reads, self.hidden)
 
 
 def unpacked(attachment: bytes) -> Shared:
@@ -88,7 +99,7 @@ def unpacked(attachment: bytes) -> Shared:
         frozen = decode_arrays(given.frozen) if given.frozen else {}
     except (msgspec.MsgspecError, ValueError) as error:
         raise GraphError(f"graph: expected a graph with its tensors, got something else: {error}") from error
-    return Shared(codec.decode(given.graph), frozen, given.scales, given.reads)
+    return Shared(codec.decode(given.graph), frozen, given.scales, given.reads, given.hidden)
 
 
 def limits_of(max_bytes: int) -> Limits:

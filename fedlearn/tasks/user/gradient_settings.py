@@ -6,7 +6,7 @@ import numpy as np
 
 from fedlearn.config import MAX_POPULATION, ConfigError, RunConfig
 from fedlearn.es.layout import Float32Array
-from fedlearn.es.optimizers import OPTIMIZERS
+from fedlearn.es.optimizers import OPTIMIZERS, optimizer_name
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.strategy import GRADIENT_STEP_S
 from fedlearn.es.trials import Trials
@@ -77,6 +77,9 @@ def settle_gradients(
     """The configuration of a run that measures gradients, with a value for each automatic key, and the reasons."""
     config = config.replace({"group_size": 1, "sigma": UNUSED_SIGMA})
     chosen = list(reasons)
+    if config.optimizer.optimizer == "auto" and (n_hidden := sum(spec.n_hidden for spec in objective.layout.tensors)):
+        config = config.replace({"optimizer": "muon"})
+        chosen.append(Reason(f"the model has {n_hidden} hidden matrices", "optimizer", "muon"))
     if config.strategy.population_limit and config.strategy.time_per_step:
         return _with_rate(config, chosen)
     per_s = measure(objective, strategy_of(config), data)
@@ -101,7 +104,7 @@ def _with_rate(config: RunConfig, chosen: list[Reason]) -> tuple[RunConfig, Reas
     """Adds the learning rate, where none was given, by the size of a step."""
     if config.optimizer.learning_rate:
         return config, tuple(chosen)
-    to_adam = OPTIMIZERS[config.optimizer.optimizer].rate_to_adam
+    to_adam = OPTIMIZERS[optimizer_name(config.optimizer.optimizer)].rate_to_adam
     rate = min(LEARNING_RATE * math.sqrt(config.strategy.population_limit), MOST_LEARNING_RATE) * to_adam
     config = config.replace({"learning_rate": rate, "max_learning_rate": MOST_LEARNING_RATE * to_adam})
     why = "it suits most networks; with more volunteers it follows the root of the number of gradients in a step"

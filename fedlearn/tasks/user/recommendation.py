@@ -3,7 +3,7 @@
 import math
 
 from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig, StrategySettings
-from fedlearn.es.optimizers import OPTIMIZERS
+from fedlearn.es.optimizers import OPTIMIZERS, optimizer_name
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.kind import Measure
 from fedlearn.tasks.reason import Reason, Reasons
@@ -41,7 +41,7 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     for key, value in (
         ("group_size", _group_size(config.strategy, usual)),
         ("sigma", SIGMA),
-        ("learning_rate", LEARNING_RATE * OPTIMIZERS[config.optimizer.optimizer].rate_to_adam),
+        ("learning_rate", LEARNING_RATE * OPTIMIZERS[optimizer_name(config.optimizer.optimizer)].rate_to_adam),
     ):
         if not config.get(key):
             config = config.replace({key: value})

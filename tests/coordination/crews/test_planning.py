@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from functools import cache
 
-import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.config import ConfigError
+from fedlearn.config import ConfigError, RunConfig, Schema
 from fedlearn.coordination.crews.crew import StageSpec
 from fedlearn.graphs.planning.crews import Machine, PlannedCrews
 from fedlearn.graphs.planning.fitting import Cutting, Cuttings, fitting_plan
@@ -20,13 +19,13 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn  # noqa: E402
 
-from fedlearn.config import ServerSettings  # noqa: E402
 from fedlearn.coordination.crews import planning as seating  # noqa: E402
 from fedlearn.coordination.crews.planning import MOST_AT_ONCE, MOST_PLANNED, CrewPlanner, crew_planner_of  # noqa: E402
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES  # noqa: E402
 from fedlearn.tasks.torch.supervised import supervised  # noqa: E402
 from fedlearn.tasks.torch_graph.part import GraphPart  # noqa: E402
 from fedlearn.tasks.torch_graph.sharing import unpacked  # noqa: E402
+from fedlearn.tasks.user.task_options import TaskOptions  # noqa: E402
 from fedlearn.wire.encoding.activations import ActivationCodec  # noqa: E402
 from tests.tasks.torch_graph.shared import N_PIECES, attachment, task  # noqa: E402
 
@@ -127,21 +126,37 @@ def test_a_batch_of_large_activations_is_small(monkeypatch: pytest.MonkeyPatch) 
     assert {place.batch for place in draft.places} == {3}
 
 
+def config_of(**values: int | str) -> RunConfig:
+    return Schema(TaskOptions).build(values)
+
+
 def test_a_model_that_does_not_travel_as_a_graph_is_not_divided() -> None:
-    settings, invitation = ServerSettings(), Invitation("function", 1, {}, {})
-    assert crew_planner_of(invitation, settings) is None
+    invitation = Invitation("function", 1, {}, {})
+    assert crew_planner_of(invitation, config_of(optimizer="adam")) is None
     with pytest.raises(ConfigError, match="seats, shards: expected a task of a PyTorch module that travels as a graph"):
-        crew_planner_of(invitation, msgspec.structs.replace(settings, seats=2))
+        crew_planner_of(invitation, config_of(optimizer="adam", seats=2))
 
 
 def test_more_seats_than_the_model_has_pieces_are_refused() -> None:
-    settings, invitation = ServerSettings(), Invitation("graph", 1, {}, {}, attachment())
+    invitation = Invitation("graph", 1, {}, {}, attachment())
     with pytest.raises(ConfigError, match=r"seats, shards: expected a model that can be divided among 6: .* at most 5"):
-        crew_planner_of(invitation, msgspec.structs.replace(settings, seats=6))
-    assert crew_planner_of(invitation, settings) is not None
-    assert crew_planner_of(invitation, settings, measures_gradients=True) is None
-    with pytest.raises(ConfigError, match="measure: expected losses where crews hold the model"):
-        crew_planner_of(invitation, msgspec.structs.replace(settings, seats=2), measures_gradients=True)
+        crew_planner_of(invitation, config_of(optimizer="adam", seats=6))
+    assert crew_planner_of(invitation, config_of(optimizer="adam")) is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"measure": "gradients", "group_size": 1, "optimizer": "adam"}, "measure: expected losses where crews hold"),
+        ({"optimizer": "muon"}, "optimizer: expected a rule that steps each element by itself, such as adam, where"),
+    ],
+)
+def test_what_needs_the_whole_model_is_not_divided(given: dict[str, int | str], message: str) -> None:
+    invitation = Invitation("graph", 1, {}, {}, attachment())
+    assert crew_planner_of(invitation, config_of(**given)) is None
+    for wanted in ({"seats": 2}, {"shards": 2}):
+        with pytest.raises(ConfigError, match=message):
+            crew_planner_of(invitation, config_of(**given, **wanted))
 
 
 def language(size: int, width: int) -> nn.Module:

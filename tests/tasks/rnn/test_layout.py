@@ -8,10 +8,10 @@ from fedlearn.tasks.rnn.layout import Residuals, control_tensors, rnn_layout, to
 def test_tensors_have_their_order_shapes_scales_and_masks() -> None:
     assert rnn_layout(9, 8, 2, 10.0).tensors == (
         TensorSpec("embedding.weight", (9, 8), scale=10.0, mask_column=0),
-        TensorSpec("rnn.weight_hh_l0", (8, 8)),
+        TensorSpec("rnn.weight_hh_l0", (8, 8), n_hidden=1),
         TensorSpec("rnn.bias_l0", (8,)),
-        TensorSpec("rnn.weight_ih_l1", (8, 8)),
-        TensorSpec("rnn.weight_hh_l1", (8, 8)),
+        TensorSpec("rnn.weight_ih_l1", (8, 8), n_hidden=1),
+        TensorSpec("rnn.weight_hh_l1", (8, 8), n_hidden=1),
         TensorSpec("rnn.bias_l1", (8,)),
         TensorSpec("head.weight", (9, 8)),
         TensorSpec("head.bias", (9,)),
@@ -34,6 +34,11 @@ def test_a_gru_has_three_rows_a_unit_and_a_bias_of_its_own_within_the_third() ->
         ("head.bias", (9,)),
         ("initial_state", (16,)),
     ]
+    assert {tensor.name: tensor.n_hidden for tensor in tensors if tensor.n_hidden} == {
+        "rnn.weight_hh_l0": 3,
+        "rnn.weight_ih_l1": 3,
+        "rnn.weight_hh_l1": 3,
+    }
 
 
 def test_an_lstm_has_four_rows_a_unit_and_two_vectors_of_state_a_layer() -> None:

@@ -47,7 +47,7 @@ def losses_of(task: Task, weights: Float32Array, rows: dict[str, Tensor]) -> Flo
 @pytest.mark.parametrize("case", ["mlp", "convolutional", "transformer", "lstm", "constants", "gpt2"], indirect=True)
 def test_members_lose_what_they_lose_with_the_module(case: Case) -> None:
     task, exported = task_of(case), case[3]
-    volunteer = GraphTask(decode(encode(exported.graph)), exported.frozen)
+    volunteer = GraphTask(decode(encode(exported.graph)), exported.frozen, hidden=task.hidden)
     weights = flat_weights(task.tensors)
     assert volunteer.layout == task.layout
     expected = losses_of(task, weights, case[2])

@@ -1,6 +1,7 @@
 """What is measured, and settings of runs that measure gradients; the comparison itself is tested with PyTorch."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,24 @@ def test_gradients_are_measured_where_losses_agree_with_them() -> None:
     ]
     assert (config.strategy.group_size, config.strategy.max_population) == (1, 256)
     assert config.optimizer.max_learning_rate == 0.02
+
+
+@pytest.mark.parametrize(
+    ("n_hidden", "given", "chosen", "rate"),
+    [(2, {}, "muon", 0.03), (2, {"optimizer": "adam"}, "adam", 0.006), (0, {}, "auto", 0.006)],
+)
+def test_models_with_hidden_matrices_take_steps_by_muon(
+    n_hidden: int, given: dict[str, str], chosen: str, rate: float
+) -> None:
+    class Deep(Sloping):
+        hidden = MappingProxyType({"x": n_hidden})
+
+    objective = TaskObjective(Deep({"x": np.ones((4, 3), dtype=np.float32)}, DATA, batch_size=5), seed=1)
+    config, reasons = settle(SCHEMA.build(given), objective, DATA, lambda *_: 1000.0)
+    assert config.optimizer.optimizer == chosen
+    assert config.optimizer.learning_rate == pytest.approx(rate)
+    told = "optimizer = muon: the model has 2 hidden matrices"
+    assert (told in [*map(str, reasons)]) == (chosen == "muon")
 
 
 @pytest.mark.parametrize(

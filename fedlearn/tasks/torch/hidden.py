@@ -1,0 +1,50 @@
+"""Finds the hidden matrices of a module, for optimizers whose step of a matrix depends on the whole."""
+
+from torch import Tensor, nn
+
+LEAST_SIDE = 16
+"""The least number of rows and of columns of a matrix that is worth a step of its own."""
+
+FUSED = ("qkv", "kv", "c_attn", "in_proj")
+"""Parts of the names by which layers call projections to queries, keys and values in one matrix."""
+
+
+def hidden_matrices(model: nn.Module) -> dict[str, int]:
+    """The number of hidden matrices in each parameter that holds some, one below the other, by the parameter's name.
+
+    Embeddings have none, nor has the head: the last matrix, unless an embedding is the head as well. A convolution's
+    kernel is one matrix; gates of a recurrent layer, and queries, keys and values from one product, are several.
+    """
+    named = dict(model.named_parameters())
+    embeddings = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag)
+        for parameter in module.parameters(recurse=False)
+    }
+    counts = {name: _count(model, name, parameter) for name, parameter in named.items() if parameter.dim() > 1}
+    others = [name for name in counts if id(named[name]) not in embeddings]
+    if others and not _has_tied_head(model, embeddings):
+        others.pop()
+    return {name: counts[name] for name in others if _is_wide(named[name], counts[name])}
+
+
+def _has_tied_head(model: nn.Module, embeddings: set[int]) -> bool:
+    layers = (module for module in model.modules() if isinstance(module, nn.Linear))
+    return any(id(layer.weight) in embeddings for layer in layers)
+
+
+def _count(model: nn.Module, name: str, parameter: Tensor) -> int:
+    """The number of matrices that this parameter would hold, one below the other."""
+    path, _, own = name.rpartition(".")
+    owner = model.get_submodule(path)
+    if isinstance(owner, nn.RNNBase | nn.RNNCellBase) and own.startswith(("weight_ih", "weight_hh")):
+        return parameter.shape[0] // int(owner.hidden_size)
+    rows, columns = parameter.shape[0], parameter[0].numel()
+    is_fused = any(part in name for part in FUSED)
+    return rows // columns if is_fused and rows in (2 * columns, 3 * columns) else 1
+
+
+def _is_wide(parameter: Tensor, count: int) -> bool:
+    rows = parameter.shape[0]
+    return rows % count == 0 and min(rows // count, parameter[0].numel()) >= LEAST_SIDE
