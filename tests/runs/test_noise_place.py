@@ -4,7 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fedlearn.config import RunConfig, ServerSettings
+from fedlearn.config import ConfigError, RunConfig, ServerSettings
 from fedlearn.runs.noise_place import on_strangers, place_noise
 from fedlearn.server.security import open_gate
 from fedlearn.tasks.rnn.kind import KIND as RNN
@@ -98,3 +98,21 @@ def test_strangers_who_may_send_sums_are_pointed_out(tmp_path: Path) -> None:
     for summed in (sums, rnn_config(tmp_path, head="closed-form")):
         (notice,) = on_strangers(summed, "")
         assert notice.startswith("anybody may join, and volunteers of this run send sums of gradients")
+
+
+def test_a_kind_that_perturbs_activations_has_no_gradients_to_measure(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="measure: expected losses or auto with task = rnn, got gradients"):
+        place_noise(open_config(tmp_path, measure="gradients", group_size=1), RNN, TRUST)
+
+
+@pytest.mark.parametrize(
+    ("given", "measure"),
+    [
+        ({"perturb": "auto", "head": "auto"}, "auto"),
+        ({"perturb": "weights", "head": "auto"}, "losses"),
+        ({"perturb": "auto", "head": "perturbed"}, "losses"),
+    ],
+)
+def test_whoever_says_where_noise_goes_gets_noise(tmp_path: Path, given: dict[str, str], measure: str) -> None:
+    config, _ = place_noise(task_config(tmp_path, **given), FUNCTION, TRUST)
+    assert config.strategy.measure == measure

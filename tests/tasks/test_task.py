@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedlearn.es.layout import TensorSpec
-from fedlearn.tasks.task import flat_weights
+from fedlearn.tasks.task import flat_weights, layout_of
 from tests.tasks.counting import CountingTask
 
 TENSORS = {
@@ -61,3 +61,10 @@ def test_a_task_says_little_unless_it_has_more_to_say() -> None:
     assert task.report() == ""
     with pytest.raises(ValueError, match="a task of kind counting is code, which does not travel"):
         task.as_graph()
+
+
+@pytest.mark.parametrize(("shape", "count"), [((16, 4), 3), ((16, 4), -1), ((16,), 1), ((1, 16), 1)])
+def test_a_tensor_without_so_many_hidden_matrices_is_refused(shape: tuple[int, ...], count: int) -> None:
+    with pytest.raises(ValueError, match=r"hidden: expected a divisor of the rows of w \[.*\], got"):
+        layout_of({"w": shape}, {}, {}, {"w": count})
+    assert layout_of({"w": (16, 4)}, {}, {}, {"w": 4}).tensors[0].hidden_sides == (4, 4)

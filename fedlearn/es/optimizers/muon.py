@@ -42,14 +42,14 @@ SMALLEST = 1e-30
 class Muon(msgspec.Struct, frozen=True, array_like=True, tag="muon"):
     """The optimizer Muon for hidden matrices, and Adam for embeddings, heads, vectors, and small matrices."""
 
-    rate_to_adam: ClassVar[float] = 5.0
+    rate_to_adam: ClassVar[float] = 7.0
     by_matrix: ClassVar[bool] = True
 
     learning_rate: float
     """The rate of Adam's part."""
     matrix_rate: Annotated[
         float, Meta(description="the rate of matrices, as a multiple of learning_rate", ge=0, le=1000)
-    ] = 2.0
+    ] = 1.5
     momentum: float = 0.95
     beta1: float = 0.9
     beta2: float = 0.99

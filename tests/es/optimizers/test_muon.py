@@ -47,7 +47,7 @@ def test_it_keeps_what_adam_keeps() -> None:
     optimizer: Optimizer = MUON
     assert optimizer.slots == Adam(0.01).slots
     assert optimizer.advanced({}) == Adam(0.01, 0.9, 0.99).advanced({})
-    assert Muon(0.5) == Muon(0.5, 2.0, 0.95, 0.9, 0.99)
+    assert Muon(0.5) == Muon(0.5, 1.5, 0.95, 0.9, 0.99)
 
 
 def test_what_is_no_hidden_matrix_takes_adams_step() -> None:

@@ -32,7 +32,7 @@ def test_an_optimizer_takes_its_own_settings(name: str, optimizer: Optimizer) ->
 
 def test_settings_are_those_that_optimizers_declare() -> None:
     declared = {key: hyperparameter.default for key, hyperparameter in HYPERPARAMETERS.items()}
-    assert declared == {"beta1": 0.9, "beta2": 0.999, "matrix_rate": 2.0}
+    assert declared == {"beta1": 0.9, "beta2": 0.999, "matrix_rate": 1.5}
 
 
 def test_snapshots_have_room_for_all_slots_and_the_start() -> None:
