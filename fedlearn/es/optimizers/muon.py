@@ -24,7 +24,7 @@ from fedlearn.es.sums.estimate import Int32Array
 Float64Array = NDArray[np.float64]
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of X, of X X^T X, and of the next odd power, in one iteration."""
+"""The factors of X, of X X^T X, and of the next odd power, in one iteration."""
 
 N_ITERATIONS = 3
 

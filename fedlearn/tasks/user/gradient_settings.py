@@ -22,6 +22,9 @@ LEARNING_RATE = 0.003
 
 MOST_LEARNING_RATE = 0.02
 
+MOST_TO_ADAM = 2.0
+"""The greatest learning rate of any optimizer, as a multiple of Adam's greatest."""
+
 GROWTH = 64
 """The factor by which the population may grow as volunteers join."""
 
@@ -105,8 +108,10 @@ def _with_rate(config: RunConfig, chosen: list[Reason]) -> tuple[RunConfig, Reas
     if config.optimizer.learning_rate:
         return config, tuple(chosen)
     to_adam = OPTIMIZERS[optimizer_name(config.optimizer.optimizer)].rate_to_adam
-    rate = min(LEARNING_RATE * math.sqrt(config.strategy.population_limit), MOST_LEARNING_RATE) * to_adam
-    config = config.replace({"learning_rate": rate, "max_learning_rate": MOST_LEARNING_RATE * to_adam})
+    # An optimizer that begins far above Adam's rate has less far to go: at 7 times Adam's a classifier overshoots.
+    most = MOST_LEARNING_RATE * min(to_adam, MOST_TO_ADAM)
+    rate = min(LEARNING_RATE * to_adam * math.sqrt(config.strategy.population_limit), most)
+    config = config.replace({"learning_rate": rate, "max_learning_rate": most})
     why = "it suits most networks; with more volunteers it follows the root of the number of gradients in a step"
     return config, (*chosen, Reason(why, "learning_rate", f"{rate:.3g}"))
 

@@ -74,7 +74,7 @@ def test_gradients_are_measured_where_losses_agree_with_them() -> None:
 
 @pytest.mark.parametrize(
     ("n_hidden", "given", "chosen", "rate"),
-    [(2, {}, "muon", 0.042), (2, {"optimizer": "adam"}, "adam", 0.006), (0, {}, "auto", 0.006)],
+    [(2, {}, "muon", 0.04), (2, {"optimizer": "adam"}, "adam", 0.006), (0, {}, "auto", 0.006)],
 )
 def test_models_with_hidden_matrices_take_steps_by_muon(
     n_hidden: int, given: dict[str, str], chosen: str, rate: float
@@ -86,6 +86,7 @@ def test_models_with_hidden_matrices_take_steps_by_muon(
     config, reasons = settle(SCHEMA.build(given), objective, DATA, lambda *_: 1000.0)
     assert config.optimizer.optimizer == chosen
     assert config.optimizer.learning_rate == pytest.approx(rate)
+    assert config.optimizer.max_learning_rate == (0.04 if chosen == "muon" else 0.02)
     told = "optimizer = muon: the model has 2 hidden matrices"
     assert (told in [*map(str, reasons)]) == (chosen == "muon")
 
