@@ -72,5 +72,5 @@ def test_two_devices_train_it_each_with_a_whole_model_or_both_with_one(place: Pl
     held = [device["layers"] for device in job["devices"]]
     if seats:
         assert not set(held[0]) & set(held[1])
-    assert max(line["volunteers"] for line in told["training_data"]) == (1 if seats else 2)
+    assert max(line["volunteers"] for line in told["training_data"]) == 2
     assert_learned(told)

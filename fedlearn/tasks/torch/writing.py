@@ -75,11 +75,12 @@ def _read(model: nn.Module, tokens: Tensor, is_text: Tensor, cache: Any) -> Tens
     places = (is_text.long().cumsum(1) - 1).clamp_min(0)[:, -n:]
     known = inspect.signature(model.forward).parameters
     more = {"position_ids": places, "logits_to_keep": 1}
+    # Since 5.24, `cache` is the name of what was `past_key_values`.
     answer = model(
         tokens,
         attention_mask=mask,
-        past_key_values=cache,
         use_cache=True,
+        **{"cache" if "cache" in known else "past_key_values": cache},
         **{name: value for name, value in more.items() if name in known},
     )
     logits: Tensor = answer.logits[:, -1]

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,31 @@ def test_members_write_what_generate_writes_with_their_weights(name: str, draw: 
     found = batched(write, parameters, noise, (tokens, is_text))
     assert torch.equal(found, torch.stack(sequential(generated, parameters, weights, noise)))
     assert len({tuple(text) for texts in found.tolist() for text in texts}) > 5
+
+
+class Renamed(nn.Module):
+    """A model whose `forward` has the other name for its cache: libraries before 5.24 have one, later ones another."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.is_new = "cache" in signature(model.forward).parameters
+        self.forward = self._earlier if self.is_new else self._later
+
+    def _earlier(self, tokens: Tensor, attention_mask: Tensor, past_key_values: object, use_cache: bool) -> object:
+        return self.model(tokens, attention_mask=attention_mask, cache=past_key_values, use_cache=use_cache)
+
+    def _later(self, tokens: Tensor, attention_mask: Tensor, cache: object, use_cache: bool) -> object:
+        return self.model(tokens, attention_mask=attention_mask, past_key_values=cache, use_cache=use_cache)
+
+
+@torch.no_grad()
+def test_the_cache_has_the_name_that_a_model_knows() -> None:
+    model = model_of("Llama")
+    prompts = torch.tensor(PROMPTS[:1])
+    write = CausalWriter(new_tokens=N_NEW, temperature=0.0, end=None)
+    expected = write(model, prompts, torch.ones_like(prompts, dtype=torch.bool))
+    assert torch.equal(write(Renamed(model), prompts, torch.ones_like(prompts, dtype=torch.bool)), expected)
 
 
 @torch.no_grad()
