@@ -18,7 +18,7 @@ from seeds import chosen_options, seeds_of
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Send, SendWeights, ServerEffect
 from fedlearn.coordination.plan import RunPlan
-from fedlearn.coordination.steps.step_source import LocalSteps
+from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
@@ -147,7 +147,7 @@ class Scene:
         )
         plan = RunPlan("1", Invitation("rnn", 1, {}, {}), LAYOUT, (NO_BLOCK,), 0, 1e6, 1e6, 0)
         self.generator = generator
-        self.coordinator = Coordinator(plan, LocalSteps(plan, strategy), step=0, last=None, digest=DIGEST, now=0.0)
+        self.coordinator = Coordinator(plan, OwnSteps(plan, strategy), step=0, last=None, digest=DIGEST, now=0.0)
         self.server = Connection("server", now=0.0, estimate_bytes=LAYOUT.size + len(LAYOUT.row_lengths))
         self.lease: Assignment | None = None
         for peer in (0, 1):

@@ -26,7 +26,7 @@ with instrumented(INSTRUMENTED):
     from fedlearn.coordination.coordinator import Coordinator
     from fedlearn.coordination.effects import ApplyUpdate, Send, SendWeights, ServerEffect
     from fedlearn.coordination.plan import RunPlan
-    from fedlearn.coordination.steps.step_source import LocalSteps
+    from fedlearn.coordination.steps.step_source import OwnSteps
     from fedlearn.coordination.worker import Worker
     from fedlearn.es.golden import GOLDEN_STEP
     from fedlearn.es.optimizers import Adam
@@ -112,7 +112,7 @@ class Server:
     def __init__(self, choice: int) -> None:
         self.now = 0.0
         self.coordinator = Coordinator(
-            PLAN, LocalSteps(PLAN, STRATEGIES[choice % 2]), step=0, last=None, digest=DIGEST, now=0.0
+            PLAN, OwnSteps(PLAN, STRATEGIES[choice % 2]), step=0, last=None, digest=DIGEST, now=0.0
         )
         n_bytes = LAYOUT.size + len(LAYOUT.row_lengths)
         self.connection = Connection("server", now=0.0, estimate_bytes=n_bytes)

@@ -53,7 +53,7 @@ PROBES: dict[str, tuple[str, ...]] = {
         "fedlearn.client.lending.budget.MemoryBudget.check_update",
     ),
     "tell": ("fedlearn.coordination.steps.closing.tell",),
-    "ask": ("fedlearn.coordination.steps.step_source.LocalSteps.open",),
+    "ask": ("fedlearn.coordination.steps.step_source.OwnSteps.open",),
     "divergence": ("fedlearn.coordination.steps.divergence.DivergenceWatch.took",),
     "journal: encode, write": ("fedlearn.storage.journal.journal.Journal.append",),
     "metrics line": ("fedlearn.server.training.trainer.Trainer.record",),

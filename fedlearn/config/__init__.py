@@ -3,12 +3,9 @@
 from fedlearn.config.flags import add_config_flags
 from fedlearn.config.run_config import (
     LAST_STEP,
-    MAX_MEMBERS,
-    MAX_POPULATION,
     OptimizerSettings,
     RunConfig,
     RunSettings,
-    StrategySettings,
     journal_bytes_kept,
 )
 from fedlearn.config.schema import OPTIONS, Schema
@@ -26,6 +23,7 @@ from fedlearn.config.sources import (
     task_of,
     to_json,
 )
+from fedlearn.config.strategy_settings import MAX_MEMBERS, MAX_POPULATION, StrategySettings
 
 __all__ = [
     "LARGEST_OF",

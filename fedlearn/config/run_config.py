@@ -8,14 +8,9 @@ import msgspec
 from fedlearn.config.server_settings import ServerSettings, VolunteerSettings
 from fedlearn.config.setting import ConfigError, automatic_keys, is_open, setting
 from fedlearn.config.sizes import parse_size
+from fedlearn.config.strategy_settings import StrategySettings, check_population
 from fedlearn.es.optimizers import HYPERPARAMETERS, OPTIMIZERS
-from fedlearn.es.shaping import SHAPINGS
-from fedlearn.es.sums.exchange import Exchange
-
-MAX_MEMBERS = (2**31 - 1) // 127
-"""Most members of a step at rank 1: the sum of their utilities, up to 127 each, fits a 32-bit integer."""
-
-MAX_POPULATION = 16_000_000
+from fedlearn.es.strategy import AUDITED_LOCAL_STEPS
 
 LAST_STEP = 2**32 - 1
 """The last step of a run: noise is drawn with the number of the step in 32 bits."""
@@ -95,116 +90,6 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
 
 
-class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How members are made and tried, and how their losses become a step."""
-
-    measure: Annotated[
-        Literal["auto", "losses", "gradients"],
-        setting(
-            "what volunteers measure: losses of perturbed weights, or gradients; auto = gradients where PyTorch finds "
-            "the derivative of the task's loss",
-            common=True,
-        ),
-    ] = "auto"
-    perturb: Annotated[
-        Literal["auto", "weights", "activations"],
-        setting(
-            "where the noise goes; activations learn far more from a trial, and whoever joins has to be trusted more",
-            automatic=True,
-            common=True,
-        ),
-    ] = "auto"
-    head: Annotated[
-        Literal["auto", "perturbed", "closed-form"],
-        setting(
-            "output layer: perturbed like the rest, or trained by the closed form of its gradient",
-            automatic=True,
-        ),
-    ] = "auto"
-    sigma: Annotated[
-        float,
-        setting(
-            "standard deviation of the noise, on weights or on inputs of hidden units",
-            ge=0,
-            le=1000,
-            automatic=True,
-            resumable=True,
-            common=True,
-        ),
-    ] = 0.0
-    sigma_schedule: Annotated[
-        Literal["constant", "linear", "cosine"],
-        setting("how sigma falls to a tenth at the end of the run", resumable=True),
-    ] = "constant"
-    logit_sigma: Annotated[
-        float, setting("standard deviation of the noise on logits, with perturbed activations", gt=0, le=1000)
-    ] = 0.05
-    discount: Annotated[
-        float, setting("weight of a loss for each token after the noise on an activation", ge=0, le=1)
-    ] = 0.8
-    correction: Annotated[
-        float,
-        setting(
-            "weight of what trials say beyond the control variates' prediction: 1 = no bias, less = less variance",
-            ge=0,
-            le=1,
-        ),
-    ] = 0.0
-    rank: Annotated[int, setting("rank of a matrix's perturbation; 0 = full rank, far slower", ge=0, le=8)] = 1
-    antithetic: Annotated[bool, setting("members come in pairs with opposite noise")] = False
-    group_size: Annotated[
-        int,
-        setting(
-            "members that see the same data and are compared with one another, 2 or more",
-            ge=0,
-            le=65536,
-            automatic=True,
-        ),
-    ] = 0
-    population_limit: Annotated[
-        int,
-        setting(
-            "most members per step, in whole groups",
-            ge=0,
-            le=MAX_POPULATION,
-            automatic=True,
-            resumable=True,
-            common=True,
-        ),
-    ] = 0
-    max_population: Annotated[
-        int,
-        setting(
-            "what population_limit may grow to as volunteers join; 0 = it does not grow",
-            ge=0,
-            le=MAX_POPULATION,
-            resumable=True,
-        ),
-    ] = 0
-    time_per_step: Annotated[
-        float,
-        setting(
-            "seconds after which a step closes, if population_limit members are not in before",
-            ge=0,
-            le=86400,
-            automatic=True,
-            resumable=True,
-            common=True,
-        ),
-    ] = 0.0
-    fitness_shaping: Annotated[str, setting("how losses within a group become utilities", choices=SHAPINGS)] = (
-        "normalized"
-    )
-    exchange: Annotated[
-        Exchange,
-        setting(
-            "how noise on weights becomes a step: volunteers replay everybody's noise, or each sums its own; "
-            "auto = whichever costs less; the weights are the same",
-            resumable=True,
-        ),
-    ] = "replay"
-
-
 @_with_hyperparameters
 class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a gradient estimate becomes a step.
@@ -277,8 +162,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __post_init__(self) -> None:
         journal_bytes_kept(self.run)
-        _check_population(self.strategy)
+        check_population(self.strategy)
         self._check_sums()
+        self._check_local_steps()
         self._check_schedules()
 
     @property
@@ -321,6 +207,15 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             )
         if strategy.antithetic and strategy.perturb == "activations":
             raise ConfigError("antithetic: expected false with perturb = activations, got true; leave it out")
+
+    def _check_local_steps(self) -> None:
+        n_local, audit = self.strategy.local_steps, self.server.audit
+        if n_local > AUDITED_LOCAL_STEPS and audit:
+            raise ConfigError(
+                f"local_steps: expected at most {AUDITED_LOCAL_STEPS} where results are audited (audit = {audit:g}), "
+                f"since honest machines differ too much after more, got {n_local}; set audit to 0 if all volunteers "
+                "are yours"
+            )
 
     def _check_schedules(self) -> None:
         rate, most, decay = (
@@ -366,32 +261,3 @@ def _group_of(config: RunConfig, key: str) -> str:
         if key in getattr(config, name).__struct_fields__:
             return name
     raise KeyError(key)
-
-
-def _check_population(strategy: StrategySettings) -> None:
-    measures_gradients = strategy.measure == "gradients"
-    if measures_gradients and strategy.group_size > 1:
-        raise ConfigError(
-            f"group_size: expected 1 with measure = gradients, since nothing is compared, got {strategy.group_size}; "
-            "leave it out"
-        )
-    if not measures_gradients and strategy.group_size == 1:
-        raise ConfigError("group_size: expected 2 or more, or 0 to let the run choose, got 1")
-    least = max(strategy.group_size, 1 if measures_gradients else 2)
-    most = MAX_MEMBERS // max(strategy.rank, 1)
-    for key in ("population_limit", "max_population"):
-        members = getattr(strategy, key)
-        if 0 < members < least:
-            raise ConfigError(f"{key}: expected a group or more ({least} members), got {members}")
-        if members > most:
-            raise ConfigError(
-                f"{key}: expected at most {most} with rank {strategy.rank}, so that the gradient estimate "
-                f"fits 32 bits, got {members}"
-            )
-    if 0 < strategy.max_population < strategy.population_limit:
-        raise ConfigError(
-            f"max_population: expected population_limit ({strategy.population_limit}) or more, or 0 for a population "
-            f"that does not grow, got {strategy.max_population}"
-        )
-    if strategy.antithetic and strategy.group_size % 2:
-        raise ConfigError(f"group_size: expected an even number with antithetic pairs, got {strategy.group_size}")

@@ -115,7 +115,9 @@ class Coordinator:
                 return self._admit(volunteer, message, now)
             case Result():
                 if volunteer.lease is not None and message.step == self._loop.step:
-                    volunteer.time_exchange(now - volunteer.lease.leased_at, message.busy_s)
+                    lease, busy_s = volunteer.lease, message.busy_s
+                    n_members, passed_s = lease.n_received + message.losses.size, now - lease.leased_at
+                    volunteer.time_exchange(n_members, passed_s, busy_s, n_machines=message.n_machines)
                 return self._take(volunteer, message, now)
             case Goodbye():
                 return [*self._entrance.forget(volunteer, message.reason), *self._loop.close_if_complete(now)]

@@ -5,7 +5,7 @@ from typing import final
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Notice, ServerEffect
 from fedlearn.coordination.plan import RunPlan
-from fedlearn.coordination.steps.step_source import LocalSteps
+from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.es.strategy import Strategy
 
 
@@ -13,7 +13,7 @@ from fedlearn.es.strategy import Strategy
 class RunOperator:
     """Acts on a coordinator and on its source of steps."""
 
-    def __init__(self, coordinator: Coordinator, steps: LocalSteps) -> None:
+    def __init__(self, coordinator: Coordinator, steps: OwnSteps) -> None:
         self._coordinator = coordinator
         self._steps = steps
 

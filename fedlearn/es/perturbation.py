@@ -6,10 +6,22 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from fedlearn.es.optimizers import AnyOptimizer
+
 Space = Literal["weights", "activations", "nothing"]
 Head = Literal["perturbed", "closed-form"]
 
 MAX_UNIT_BITS = 48
+
+
+class LocalSteps(msgspec.Struct, frozen=True, array_like=True):
+    """Steps that a volunteer takes by itself, each by the gradients of so many members of a group.
+
+    How far a group's steps lead, negated, is its gradient. The optimizer's state is new in each group.
+    """
+
+    optimizer: AnyOptimizer
+    n_members: Annotated[int, Meta(ge=1)]
 
 
 class Perturbation(msgspec.Struct, frozen=True, array_like=True):
@@ -35,6 +47,9 @@ class Perturbation(msgspec.Struct, frozen=True, array_like=True):
 
     unit_bits: Annotated[int, Meta(ge=0, le=MAX_UNIT_BITS)] = 18
     """Sums of gradients are integers in units of 2^-unit_bits."""
+    local_steps: LocalSteps | None = None
+    """Local steps of each group, where there is no noise; None where all gradients are those of the unperturbed
+    weights."""
 
     def scaled(self, factor: float) -> "Perturbation":
         """The same perturbation with sigma multiplied by `factor`."""

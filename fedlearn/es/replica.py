@@ -111,7 +111,10 @@ class Replica:
             raise ValueError(f"step: expected {self.step}, got {update.step}; the replica must resync")
         if update.decay_towards == "start" and START not in self.slots:
             raise ValueError("weight_decay_towards: expected a run that keeps its start, got one that does not")
-        estimate = self._summed(update) if update.is_summed else self.replayed(update)
+        self.take(update, self._summed(update) if update.is_summed else self.replayed(update))
+
+    def take(self, update: Update, estimate: Int32Array) -> None:
+        """Takes one step by this gradient estimate, [n_parameters], whatever the Update says of it."""
         for name in update.optimizer.slots:
             if name not in self.slots:
                 self.slots[name] = np.zeros_like(self.weights)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fedlearn.es.growth import LEAST_STEP_S, Growth, usual_step_s
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.es.optimizers import AnyOptimizer
-from fedlearn.es.perturbation import MAX_UNIT_BITS, Perturbation
+from fedlearn.es.optimizers import AnyOptimizer, Sgd
+from fedlearn.es.perturbation import MAX_UNIT_BITS, LocalSteps, Perturbation
 from fedlearn.es.schedules import Schedule, learning_rate_factor, sigma_factor
 from fedlearn.es.shaping import UTILITY_RESOLUTION, Shaping, n_counted, spread_of
 from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
@@ -39,6 +39,18 @@ GRADIENT_STEP_S = 0.004
 GRADIENT_LINE_SHARE = 0.25
 """The share of `least_s` that a step of gradients lasts at least: an exchange then takes about as long."""
 
+MOST_LOCAL_STEPS = 128
+"""The most local steps where lines decide: more of them hardly save time, and cost loss."""
+
+AUDITED_LOCAL_STEPS = 8
+"""The most local steps after which honest machines still agree so well that one can check another."""
+
+MOST_GROUPS = 1024
+"""The most machines that take local steps in one step of the run, where the population does not grow."""
+
+MEAN_OF_LOCAL_STEPS = Sgd(1.0, 0.5)
+"""The optimizer of a run whose volunteers take local steps: the mean of their ways, with momentum."""
+
 
 class Strategy(msgspec.Struct, frozen=True):
     """The settings of a run that turn losses into steps; the only state is in the Updates themselves."""
@@ -47,7 +59,8 @@ class Strategy(msgspec.Struct, frozen=True):
     group_size: int
     population_limit: int
     optimizer: AnyOptimizer
-    """The optimizer, whose learning rate is that of a step of `population_limit` members before the schedule."""
+    """The optimizer, whose learning rate is that of a step of `population_limit` members before the schedule; that of
+    local steps, where volunteers take some."""
     fitness_shaping: str
     """A key of `SHAPINGS`."""
     exchange: Exchange = "replay"
@@ -58,6 +71,11 @@ class Strategy(msgspec.Struct, frozen=True):
     """The largest value to which `population_limit` may grow with the volunteers' speed; 0 means no growth."""
     max_learning_rate: float = 0.0
     """The largest value to which the learning rate may grow with the population; 0 means no growth."""
+    local_steps: int = 1
+    """Steps that a volunteer takes by itself between two exchanges, each of `population_limit` gradients; 1: each is
+    exchanged; 0: as many as make up for slow lines."""
+    most_local_steps: int = MOST_LOCAL_STEPS
+    """The most of them where lines decide."""
 
     @property
     def growth(self) -> Growth:
@@ -75,34 +93,80 @@ class Population(msgspec.Struct, frozen=True):
     limit: int
     """The largest number of members, a multiple of `group_size`."""
     optimizer: AnyOptimizer
-    """The optimizer, with the learning rate of the strategy's `population_limit` after the schedule."""
+    """The optimizer, with the learning rate of the strategy's `population_limit` after the schedule; that of local
+    steps is in the perturbation."""
     elapsed_s: float
     """Seconds for which the steps before this one were open."""
     shaping_scale: float
     """The running standard deviation of losses within groups before this step; 0 when nothing is known yet."""
     weight_decay: float = 0.0
 
+    @property
+    def n_local_steps(self) -> int:
+        """Number of steps that each machine takes between two exchanges."""
+        steps = self.perturbation.local_steps
+        return self.group_size // steps.n_members if steps is not None else 1
+
 
 def ask(
-    strategy: Strategy, step: int, last: Update | None, *, members_per_s: float = 0.0, least_s: float = 0.0
+    strategy: Strategy,
+    step: int,
+    last: Update | None,
+    *,
+    members_per_s: float = 0.0,
+    least_s: float = 0.0,
+    n_machines: int = 1,
+    member_s: float = 0.0,
 ) -> Population:
     """The population of `step`, given the Update before it (None at the first step of a run).
 
     `members_per_s` is the measured speed of all volunteers together, 0 where it is unknown. `least_s` is the shortest
-    step, in seconds, at which the network lines do not hold volunteers up.
+    step, in seconds, at which the network lines do not hold volunteers up. Each of their `n_machines` computes at a
+    member for `member_s` seconds; 0: unknown.
     """
     elapsed_s = elapsed_s_after(last)
     limit = members_wanted(strategy, elapsed_s, members_per_s=members_per_s, least_s=least_s)
-    factor = learning_rate_factor(strategy.schedule, step, elapsed_s)
-    return Population(
+    population = Population(
         step=step,
         perturbation=_perturbation_after(strategy, step, last),
         group_size=strategy.group_size,
         limit=limit // strategy.group_size * strategy.group_size,
-        optimizer=_with_rate(strategy.optimizer, factor),
+        optimizer=_with_rate(strategy.optimizer, learning_rate_factor(strategy.schedule, step, elapsed_s)),
         elapsed_s=elapsed_s,
         shaping_scale=last.shaping_scale if last is not None else 0.0,
         weight_decay=strategy.weight_decay,
+    )
+    n_local = _local_steps_wanted(strategy, last, member_s, least_s)
+    return population if n_local == 1 else _of_local_steps(population, strategy, n_local, n_machines)
+
+
+def _local_steps_wanted(strategy: Strategy, last: Update | None, member_s: float, least_s: float) -> int:
+    """The number of local steps of a machine, a power of two where lines decide.
+
+    The number of the last step stays unless it is far from what the lines ask for now.
+    """
+    if strategy.perturbation.space != "nothing" or strategy.local_steps:
+        return strategy.local_steps or 1
+    wanted = GRADIENT_LINE_SHARE * least_s / (member_s * strategy.population_limit) if member_s else 0.0
+    before = 1 if last is None else max(last.group_size // strategy.population_limit, 1)
+    if before / 2 < wanted < 4 * before and before <= strategy.most_local_steps:
+        return before
+    return int(min(2.0 ** math.floor(math.log2(max(wanted, 1.0))), strategy.most_local_steps))
+
+
+def _of_local_steps(population: Population, strategy: Strategy, n_local: int, n_machines: int) -> Population:
+    """The population in which each machine takes so many local steps, and the run takes their mean."""
+    each = strategy.population_limit
+    n_groups = max(min(n_machines, strategy.max_population // each or MOST_GROUPS), 1)
+    steps = LocalSteps(population.optimizer, each)
+    return msgspec.structs.replace(
+        population,
+        perturbation=msgspec.structs.replace(population.perturbation, local_steps=steps),
+        group_size=n_local * each,
+        limit=n_groups * n_local * each,
+        optimizer=MEAN_OF_LOCAL_STEPS,
+        # The mean has a rate of 1, and decays weights as local steps would.
+        weight_decay=1.0 - (1.0 - steps.optimizer.learning_rate * population.weight_decay) ** n_local,
     )
 
 
@@ -197,7 +261,9 @@ def tell(
         rank=0 if perturbation.is_summed else perturbation.rank,
         group_size=population.group_size,
         gradient_scale=gradient_scale,
-        optimizer=_with_rate(population.optimizer, strategy.growth.factor_of(n_members)),
+        optimizer=population.optimizer
+        if perturbation.local_steps is not None
+        else _with_rate(population.optimizer, strategy.growth.factor_of(n_members)),
         antithetic=perturbation.antithetic,
         weight_decay=population.weight_decay,
         decay_towards=strategy.decay_towards,

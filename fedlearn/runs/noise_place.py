@@ -26,6 +26,11 @@ def place_noise(config: RunConfig, kind: Kind, trust: str) -> tuple[RunConfig, R
                 f"measure: expected losses or auto with task = {kind.name}, got gradients; its volunteers sum what "
                 "perturbed activations tell (--perturb activations)"
             )
+        if config.strategy.local_steps > 1:
+            raise ConfigError(
+                f"local_steps: expected 0 or 1 with task = {kind.name}, which measures no gradients, got "
+                f"{config.strategy.local_steps}; leave it out"
+            )
     elif config.strategy.measure == "auto" and _names_noise(config):
         config = config.replace({"measure": "losses"})
     if config.strategy.perturb == "auto":

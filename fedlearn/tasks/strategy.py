@@ -6,7 +6,7 @@ from fedlearn.config import RunConfig
 from fedlearn.es.optimizers import optimizer_of
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import LearningRateSchedule, Schedule
-from fedlearn.es.strategy import Strategy
+from fedlearn.es.strategy import AUDITED_LOCAL_STEPS, MOST_LOCAL_STEPS, Strategy
 
 GRADIENTS = Perturbation(sigma=0.0, rank=0, space="nothing")
 """The perturbation of a run that measures gradients."""
@@ -33,6 +33,8 @@ def strategy_of(config: RunConfig) -> Strategy:
         max_population=strategy.max_population,
         optimizer=optimizer_of(msgspec.structs.asdict(settings)),
         max_learning_rate=settings.max_learning_rate,
+        local_steps=strategy.local_steps,
+        most_local_steps=AUDITED_LOCAL_STEPS if config.server.audit else MOST_LOCAL_STEPS,
         fitness_shaping=strategy.fitness_shaping,
         exchange=strategy.exchange,
         weight_decay=settings.weight_decay,

@@ -19,7 +19,7 @@ from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.encoding.activations import ActivationCodec
 
-PROTOCOL_VERSION = 11
+PROTOCOL_VERSION = 12
 
 Float32Array = NDArray[np.float32]
 _NO_CONTROL_CHARACTERS = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"
@@ -94,6 +94,8 @@ class Result(Struct, frozen=True, array_like=True, tag=3, eq=False):
     """Seconds from the arrival of the Assignment to this Result; the rest of the time went to the line. 0: unknown."""
     variance_left: float | None = None
     """Share of these losses' variance that control variates left; None where there are none."""
+    n_machines: Positive = 1
+    """Number of machines that compute groups of this lease side by side; a relay has several."""
 
 
 class Goodbye(Struct, frozen=True, array_like=True, tag=4):

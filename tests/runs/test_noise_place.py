@@ -116,3 +116,8 @@ def test_a_kind_that_perturbs_activations_has_no_gradients_to_measure(tmp_path: 
 def test_whoever_says_where_noise_goes_gets_noise(tmp_path: Path, given: dict[str, str], measure: str) -> None:
     config, _ = place_noise(task_config(tmp_path, **given), FUNCTION, TRUST)
     assert config.strategy.measure == measure
+
+
+def test_a_kind_that_measures_no_gradients_takes_no_local_steps(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"local_steps: expected 0 or 1 with task = rnn, .*got 8; leave it out"):
+        place_noise(open_config(tmp_path, local_steps=8), RNN, "")

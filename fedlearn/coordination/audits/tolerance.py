@@ -1,7 +1,7 @@
 """How far honest machines may be from one another: ten times the measured distance, by computation and precision.
 
 A tolerance is no share of the signal: whatever is below it can be used to steer a run. Figures: docs/security.md;
-measured by benchmarks/trust/audits.py, benchmarks/trust/graph_audits.py and benchmarks/trust/planting.py.
+measured by audits.py, graph_audits.py, local_step_audits.py and planting.py in benchmarks/trust.
 """
 
 import msgspec
@@ -51,6 +51,8 @@ class Tolerances(msgspec.Struct, frozen=True):
 
     def of(self, perturbation: Perturbation) -> Tolerance:
         """The tolerance of trials with this noise."""
+        if perturbation.local_steps is not None:
+            return LOCAL_STEPS
         return self.summed if perturbation.is_summed else self.losses
 
 
@@ -66,6 +68,10 @@ BYTES = Tolerances(losses=LOOSE, summed=Tolerance(share=0.1, relative=5e-4, sums
 """Tolerances of int8 models, where a last digit may flip a byte: honest losses differed by 0.04 of the spread, and sums
 by 0.066 of their length, so that a factor of ten is impossible, and the mean of many audits tells honest machines from
 others."""
+
+LOCAL_STEPS = Tolerance(share=0.1, relative=5e-4, sums=0.15, usual=0.3)
+"""Tolerance of up to 8 local steps, each of which adds to a difference in a last digit: honest losses differed by 0.013
+of the spread, and sums by 0.041 of their length; after 32 steps by 0.08 and 0.12."""
 
 ANYTHING = Tolerances(losses=LOOSE, summed=LOOSE)
 

@@ -66,6 +66,10 @@ class Volunteer(msgspec.Struct):
     members_per_s: float | None = None
     exchange_s: float | None = None
     """Seconds that an Assignment and its Result travel, together."""
+    member_s: float | None = None
+    """Seconds that one of its machines computes at a member."""
+    n_machines: int = 1
+    """Number of machines that compute groups side by side, of which a relay has several."""
     held: Held | None = None
     """The weights that it brought along."""
     n_resyncs: int = 0
@@ -91,21 +95,20 @@ class Volunteer(msgspec.Struct):
 
     def measure(self, n_members: int, duration_s: float) -> None:
         """Updates the speed with a new measurement."""
-        speed = n_members / max(duration_s, 1e-6)
-        if self.members_per_s is None:
-            self.members_per_s = speed
-        else:
-            self.members_per_s += (1.0 - _SPEED_MEMORY) * (speed - self.members_per_s)
+        self.members_per_s = _smoothed(self.members_per_s, n_members / max(duration_s, 1e-6))
 
-    def time_exchange(self, duration_s: float, busy_s: float) -> None:
-        """Updates `exchange_s` after a Result that came `duration_s` after its Assignment and took `busy_s` to make."""
+    def time_exchange(self, n_members: int, duration_s: float, busy_s: float, *, n_machines: int = 1) -> None:
+        """Updates `exchange_s` and `member_s` after Results with `n_members` in all, of which the last one came
+        `duration_s` after its Assignment and was done after `busy_s`."""
+        self.n_machines = n_machines
         if not 0.0 < busy_s <= duration_s:
             return
-        exchange_s = duration_s - busy_s
-        if self.exchange_s is None:
-            self.exchange_s = exchange_s
-        else:
-            self.exchange_s += (1.0 - _SPEED_MEMORY) * (exchange_s - self.exchange_s)
+        self.exchange_s = _smoothed(self.exchange_s, duration_s - busy_s)
+        self.member_s = _smoothed(self.member_s, n_machines * busy_s / max(n_members, 1))
+
+
+def _smoothed(before: float | None, new: float) -> float:
+    return new if before is None else before + (1.0 - _SPEED_MEMORY) * (new - before)
 
 
 class Share(msgspec.Struct, frozen=True):

@@ -174,7 +174,8 @@ class Relay:
         step = steps.step
         known = [v.exchange_s for v in coordinator.volunteers if v.exchange_s is not None]
         exchange_s = median(known) if known else 0.0
-        results = steps.hand_up(now, exchange_s=exchange_s)
+        n_machines = sum(v.n_machines for v in coordinator.volunteers if v.phase is Phase.READY)
+        results = steps.hand_up(now, exchange_s=exchange_s, n_machines=max(n_machines, 1))
         effects: list[RelayEffect] = [Reply(result) for result in results]
         if steps.next_member < steps.end and (step.is_complete or now >= step.deadline):
             effects += self._fill(coordinator, steps, step, now)

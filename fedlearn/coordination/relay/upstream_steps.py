@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -122,10 +123,10 @@ class UpstreamSteps:
             return ClosedStep(update, StepReport(step=update.step, loss=None, members=update.n_members, volunteers=0))
         return ClosedStep(update, report_of(step, update, middle_mean(self._means), now=now))
 
-    def hand_up(self, now: float, *, exchange_s: float = 0.0) -> list[Result]:
+    def hand_up(self, now: float, *, exchange_s: float = 0.0, n_machines: int = 1) -> list[Result]:
         """The results that have come without gaps since the last time, if it is time for them.
 
-        Volunteers below spend `exchange_s` on their lines.
+        Volunteers below, who have `n_machines`, spend `exchange_s` on their lines.
         """
         step = self.step
         slice_s = SUM_SLICE_S if step is not None and step.is_summed else SLICE_S
@@ -133,7 +134,8 @@ class UpstreamSteps:
             return []
         self._handed_at = now
         busy_s = max(now - self._assigned_at - exchange_s, 1e-3)
-        return [self._result(step, leases, busy_s) for leases in self._in_order(step)]
+        found = [self._result(step, leases, busy_s) for leases in self._in_order(step)]
+        return [msgspec.structs.replace(result, n_machines=n_machines) for result in found]
 
     def _in_order(self, step: OpenStep) -> list[list[Lease]]:
         """Leases whose new losses follow each other, joined as far as one Result can hold them."""

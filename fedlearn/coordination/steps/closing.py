@@ -121,11 +121,14 @@ class StepPace:
     def least_s(self, volunteers: Iterable[Volunteer]) -> float:
         """The shortest useful step, in seconds: travel time should be a small part of it; at most half of
         `time_per_step`."""
+        return min(EXCHANGES * self.exchange_s(volunteers), self.time_per_step / 2)
+
+    def exchange_s(self, volunteers: Iterable[Volunteer]) -> float:
+        """The time that an Assignment and its Result travel for three quarters of the volunteers, in seconds; 0:
+        unknown."""
         known = sorted(volunteer.exchange_s for volunteer in volunteers if volunteer.exchange_s is not None)
-        if not known:
-            return 0.0
         # The second of three, so that one slow line among few does not set the pace.
-        return min(EXCHANGES * known[3 * (len(known) - 1) // 4], self.time_per_step / 2)
+        return known[3 * (len(known) - 1) // 4] if known else 0.0
 
     def stretch(self, waited_s: float) -> None:
         """Lengthens steps, since no volunteer finished a group in `waited_s`."""

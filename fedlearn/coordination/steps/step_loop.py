@@ -5,11 +5,11 @@ Update is journalled, broadcast together with the next Assignments, and applied 
 volunteers already work on the next step.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import final
 
 from fedlearn.coordination.audits.auditor import Auditor
-from fedlearn.coordination.effects import AppendToJournal, ApplyUpdate, Broadcast, Peer, ServerEffect
+from fedlearn.coordination.effects import AppendToJournal, ApplyUpdate, Broadcast, Notice, Peer, ServerEffect
 from fedlearn.coordination.leases.leasing import give, lease_out, send_block
 from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.credit import Ledger
@@ -51,6 +51,7 @@ class StepLoop:
         self._auditor = auditor
         self._ledger = ledger
         self._first_member = 0
+        self._n_local_steps = 1
 
     @property
     def completion(self) -> str:
@@ -77,7 +78,10 @@ class StepLoop:
         if step is None:
             return []
         self.open = step
-        return lease_out(step, ready, self._auditor, last_s=self.pace.last_s, most=self.most)
+        return [
+            *self._news(step.population.n_local_steps, ready),
+            *lease_out(step, ready, self._auditor, last_s=self.pace.last_s, most=self.most),
+        ]
 
     def lease_again(self, volunteer: Volunteer, first_member: int, quota: int, now: float) -> list[ServerEffect]:
         """Asks a volunteer for members of the open step that nobody leases any more."""
@@ -146,6 +150,17 @@ class StepLoop:
 
     def _close(self, step: OpenStep, now: float) -> list[ServerEffect]:
         return self.close(self._steps.close(step, now), now)
+
+    def _news(self, n_local_steps: int, ready: Sequence[Volunteer]) -> list[ServerEffect]:
+        """A notice where the number of local steps has changed."""
+        if n_local_steps == self._n_local_steps:
+            return []
+        self._n_local_steps = n_local_steps
+        exchange_s = self.pace.exchange_s(ready)
+        why = f", since an exchange takes {exchange_s:.2g} s" if exchange_s else ""
+        if n_local_steps == 1:
+            return [Notice("each step is exchanged again" + why)]
+        return [Notice(f"volunteers take {n_local_steps} steps by themselves between two exchanges{why}")]
 
     def _ask_anew(self, step: OpenStep, now: float) -> list[ServerEffect]:
         """Opens the step again, under member numbers that were never leased."""

@@ -1,6 +1,7 @@
 """Sources of steps: their populations, and the Updates that end them."""
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Protocol, final
 
 from fedlearn.coordination.leases.limiting import counted_speeds
@@ -43,7 +44,7 @@ class StepSource(Protocol):
 
 
 @final
-class LocalSteps:
+class OwnSteps:
     """The steps of a run's own strategy."""
 
     def __init__(self, plan: RunPlan, strategy: Strategy) -> None:
@@ -78,7 +79,16 @@ class LocalSteps:
             return None
         strategy, layout = self._strategy, self._plan.layout
         members_per_s = sum(speed or 0.0 for speed in counted_speeds(ready, self._plan.max_share))
-        population = ask(strategy, step, last, members_per_s=members_per_s, least_s=pace.least_s(ready))
+        known = [volunteer.member_s for volunteer in ready if volunteer.member_s is not None]
+        population = ask(
+            strategy,
+            step,
+            last,
+            members_per_s=members_per_s,
+            least_s=pace.least_s(ready),
+            n_machines=sum(volunteer.n_machines for volunteer in ready),
+            member_s=median(known) if known else 0.0,
+        )
         return OpenStep(
             population,
             opened_at=now,

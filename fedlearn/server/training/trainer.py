@@ -21,7 +21,7 @@ from fedlearn.coordination.people.roster import Held
 from fedlearn.coordination.plan import RunPlan
 from fedlearn.coordination.steps.divergence import NO_LOSS
 from fedlearn.coordination.steps.report import StepReport
-from fedlearn.coordination.steps.step_source import LocalSteps
+from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import START, Replica
 from fedlearn.es.trials import Trials
@@ -74,7 +74,7 @@ class Trainer:
         self._audits = LineLog(run.folder.audits)
         self._changes = LineLog(run.folder.changes)
         self._last = rebuilt.last
-        self._steps: LocalSteps | None = None
+        self._steps: OwnSteps | None = None
         self._messages = ReplicaMessages(rebuilt.holding)
         self._encoded_block: tuple[bytes, Outgoing] | None = None
         self.update_bytes = 0
@@ -211,7 +211,7 @@ class Trainer:
 
     def coordinator(self, now: float, rules: AuthenticationRules | None = None) -> Coordinator:
         plan, earned = self._plan, read_credit(self.run.folder)
-        self._steps = LocalSteps(plan, strategy_of(self.run.config))
+        self._steps = OwnSteps(plan, strategy_of(self.run.config))
         return Coordinator(
             plan,
             self._steps,

@@ -34,6 +34,9 @@ UNUSED_SIGMA = 1.0
 DEADLINE_S = (10.0, 3600.0)
 """The least and the greatest `time_per_step`, which only cuts stragglers off: a step closes when all sums are in."""
 
+LINES_DEADLINE_S = 120.0
+"""The least `time_per_step` where lines decide how many local steps it has: as many as they ask for take an eighth."""
+
 N_PAIRS = 8
 """Antithetic pairs whose losses are compared with the gradient."""
 
@@ -82,7 +85,8 @@ def settle_gradients(
     chosen = list(reasons)
     if config.optimizer.optimizer == "auto" and (n_hidden := sum(spec.n_hidden for spec in objective.layout.tensors)):
         config = config.replace({"optimizer": "muon"})
-        chosen.append(Reason(f"the model has {n_hidden} hidden matrices", "optimizer", "muon"))
+        what = "a hidden matrix" if n_hidden == 1 else f"{n_hidden} hidden matrices"
+        chosen.append(Reason(f"the model has {what}", "optimizer", "muon"))
     if config.strategy.population_limit and config.strategy.time_per_step:
         return _with_rate(config, chosen)
     per_s = measure(objective, strategy_of(config), data)
@@ -95,10 +99,12 @@ def settle_gradients(
             Reason(f"{GRADIENT_STEP_S:g} s of gradients", "population_limit", str(config.strategy.population_limit))
         )
     if not config.strategy.time_per_step:
-        expected_s = config.strategy.population_limit / per_s
-        deadline = min(max(float(math.ceil(4.0 * expected_s)), DEADLINE_S[0]), DEADLINE_S[1])
+        expected_s = max(config.strategy.local_steps, 1) * config.strategy.population_limit / per_s
+        least = DEADLINE_S[0] if config.strategy.local_steps else LINES_DEADLINE_S
+        deadline = min(max(float(math.ceil(4.0 * expected_s)), least), DEADLINE_S[1])
         config = config.replace({"time_per_step": deadline})
         why = f"four times the {expected_s:.2g} s that this machine needs"
+        why += "" if config.strategy.local_steps else ", and no less for slow lines"
         chosen.append(Reason(why, "time_per_step", f"{deadline:g}"))
     return _with_rate(config, chosen)
 

@@ -19,9 +19,16 @@ from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, drawn_rows, group_words, n_rows
 from fedlearn.tasks.row_masks import RowReader
 from fedlearn.tasks.task import Batch, Device, LossGradients, Task, flat_weights, most_at_once
+from fedlearn.tasks.user.local_steps import local_steps
 
 NOISE_BYTES = 2**28
 """The most bytes of noise of the members that run in one call."""
+
+SUM_BYTES = 48
+"""Bytes of a parameter's sum of gradients: in PyTorch's floats, in double ones, as integers and as random words."""
+
+LOCAL_BYTES = 48
+"""Bytes of a parameter in local steps: its weight, the optimizer's state, the gradient, and what a step makes of it."""
 
 GREATEST_SUM = 2.0**62
 """The bound of a sum before it is rounded, which keeps it an integer of 64 bits."""
@@ -61,6 +68,9 @@ class TaskObjective:
     def gradient_sum(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> TrialResults:
         """The losses of unperturbed weights, one for each group, and the sum of their gradients.
 
+        Where groups take local steps, each member's loss is that before its step, and the sum is how far the steps of
+        all groups lead back.
+
         Raises:
             ValueError: the trials have noise.
             NoGradientError: only losses of the task are known.
@@ -69,14 +79,40 @@ class TaskObjective:
             raise ValueError(
                 "perturb, head: expected weights and perturbed, got a task that can't sum what noise tells"
             )
-        words = self._words_of(trials)
+        # Each member has rows of its own.
+        words = group_words(self._seed, trials.step, trials.first_member, trials.n_members, self.task.batch_size)
         with self._computing(threads):
-            found = self.task.loss_gradients(weights, _batch_of(data, words))
+            found = self._found(weights, data, trials, words, threads=threads)
         total = found.total.astype(np.float64) * 2.0**trials.perturbation.unit_bits
         numbers = np.clip(total, -GREATEST_SUM, GREATEST_SUM)
         dither = es_core.random_words(int(words[0, 0]), trials.step, 0, 1, self.layout.size)[0]
         estimate = encode_randomly(self.layout, np.rint(numbers).astype(np.int64), dither)
-        return TrialResults(np.repeat(found.losses, trials.group_size), estimate)
+        return TrialResults(found.losses, estimate)
+
+    def _found(
+        self, weights: Float32Array, data: Columns, trials: Trials, words: NDArray[np.uint64], *, threads: int
+    ) -> LossGradients:
+        """The losses of members and the sum over groups; the members' rows are drawn by `words` [n_members, ...].
+
+        Raises:
+            ValueError: groups can't be cut into steps.
+        """
+        steps, size = trials.perturbation.local_steps, trials.group_size
+        if size % (steps.n_members if steps else size) or (size > 1 and not steps):
+            expected = f"a multiple of {steps.n_members}" if steps else "1 without local steps"
+            raise ValueError(f"group_size: expected {expected}, got {size}")
+        if steps is None:
+            return self.task.loss_gradients(weights, _batch_of(data, words))
+        losses, total = [], np.zeros(self.layout.size)
+        for group in words.reshape(-1, size, words.shape[1]):
+
+            def gradients(own: Float32Array, first: int, *, group: NDArray[np.uint64] = group) -> LossGradients:
+                return self.task.loss_gradients(own, _batch_of(data, group[first : first + steps.n_members]))
+
+            found = local_steps(self.layout, weights, steps, gradients, n_members=size, threads=threads)
+            losses.append(found.losses)
+            total += found.total
+        return LossGradients(np.concatenate(losses), total.astype(np.float32))
 
     def first_gradient(self, weights: Float32Array, data: Columns) -> LossGradients:
         """The loss and the gradient for the rows of the first group of step 0.
@@ -106,9 +142,11 @@ class TaskObjective:
         del threads  # the noise of one piece after another is made
         if trials.perturbation.space == "nothing":
             backward_bytes = self.task.backward_bytes
-            at_once = min(most_at_once(backward_bytes), trials.n_groups)
-            # The sum in PyTorch's floats, in double ones, as integers and as random words.
-            return at_once * backward_bytes + trials.n_groups * self._row_bytes(data) + 48 * self.layout.size
+            steps = trials.perturbation.local_steps
+            at_once = min(most_at_once(backward_bytes), steps.n_members if steps else trials.n_members)
+            parameter_bytes = SUM_BYTES + (LOCAL_BYTES if steps else 0)
+            rows = trials.n_members * self._row_bytes(data)
+            return at_once * backward_bytes + rows + parameter_bytes * self.layout.size
         group_bytes = trials.group_size * self._noise_bytes(trials)
         groups_at_once = min(max(NOISE_BYTES // max(group_bytes, 1), 1), trials.n_groups)
         return groups_at_once * (3 * group_bytes + self._row_bytes(data)) + 4 * trials.n_members

@@ -3,9 +3,10 @@ import pytest
 
 import es_core
 from fedlearn.coordination.audits.audit import loss_difference, loss_gaps
-from fedlearn.coordination.audits.tolerance import ANYTHING, BYTES, FLOATS, tolerances_of
+from fedlearn.coordination.audits.tolerance import ANYTHING, BYTES, FLOATS, LOCAL_STEPS, tolerances_of
 from fedlearn.es.layout import Float32Array
-from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.optimizers import Sgd
+from fedlearn.es.perturbation import LocalSteps, Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.rnn.objective import RnnObjective
@@ -58,3 +59,11 @@ def test_what_is_allowed_is_far_below_the_signal() -> None:
     assert loss_difference(lie, own, GROUP, FLOATS.losses) > 1.0
     assert loss_difference(lie, own, GROUP) < 1.0
     assert loss_gaps(lie, own, GROUP) == pytest.approx(np.full(4, 0.02 * spread.min()), rel=0.01)
+
+
+def test_local_steps_have_a_tolerance_of_their_own_whatever_the_task() -> None:
+    local = Perturbation(0.0, 0, "nothing", local_steps=LocalSteps(Sgd(0.1, 0.0), 1))
+    gradients = Perturbation(0.0, 0, "nothing")
+    for tolerances in (FLOATS, BYTES, ANYTHING):
+        assert tolerances.of(local) is LOCAL_STEPS
+        assert tolerances.of(gradients) is tolerances.summed

@@ -26,7 +26,7 @@ from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.reputation import PROOF_GROUPS, Reputation
 from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
 from fedlearn.coordination.plan import RunPlan
-from fedlearn.coordination.steps.step_source import LocalSteps
+from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
@@ -150,7 +150,7 @@ class Scene:
         self._n_sent: dict[int, int] = {}
         self._links: dict[int, MemoryLink] = {}
         plan_of_it = msgspec.structs.replace(PLAN, **plan)
-        steps = LocalSteps(plan_of_it, strategy)
+        steps = OwnSteps(plan_of_it, strategy)
         self.coordinator = Coordinator(
             plan_of_it,
             steps,

@@ -32,7 +32,7 @@ from fedlearn.coordination.effects import (
 from fedlearn.coordination.operator import RunOperator
 from fedlearn.coordination.people.roster import Held
 from fedlearn.coordination.steps.report import StepReport
-from fedlearn.coordination.steps.step_source import LocalSteps
+from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.coordination.worker import Worker
 from fedlearn.es.digest import DIGEST_BYTES
 from fedlearn.es.snapshot import Snapshot
@@ -256,7 +256,7 @@ class Scene:
         self._n_peers = 0
         self._works: deque[Callable[[], None]] = deque()
         plan = msgspec.structs.replace(PLAN, replica_bytes=REPLICA_BYTES, audit=audit, steps_per_block=2)
-        steps = LocalSteps(plan, STRATEGY)
+        steps = OwnSteps(plan, STRATEGY)
         self.coordinator = Coordinator(
             plan, steps, step=0, last=None, digest=digest_of(0), now=self.clock, lottery=Random(seed)
         )

@@ -107,14 +107,19 @@ def test_volunteers_beyond_the_groups_take_turns() -> None:
 
 def test_exchange_is_what_passed_besides_the_work_and_is_forgotten_by_half() -> None:
     volunteer = Volunteer(1)
-    volunteer.time_exchange(0.5, 0.25)
-    assert volunteer.exchange_s == 0.25
-    volunteer.time_exchange(2.0, 1.0)
+    volunteer.time_exchange(5, 0.5, 0.25)
+    assert (volunteer.exchange_s, volunteer.member_s) == (0.25, 0.05)
+    volunteer.time_exchange(10, 2.0, 1.0)
     assert volunteer.exchange_s == 0.625
+    assert volunteer.member_s == pytest.approx(0.075)
+    volunteer.time_exchange(40, 2.0, 1.0, n_machines=5)
+    assert volunteer.n_machines == 5
+    assert volunteer.member_s == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("busy_s", [0.0, -1.0, 1.5, float("nan"), float("inf"), -float("inf")])
 def test_exchange_that_cannot_be_is_not_believed(busy_s: float) -> None:
     volunteer = Volunteer(1)
-    volunteer.time_exchange(1.0, busy_s)
+    volunteer.time_exchange(1, 1.0, busy_s)
     assert volunteer.exchange_s is None
+    assert volunteer.member_s is None

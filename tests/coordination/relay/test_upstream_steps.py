@@ -180,3 +180,11 @@ def test_nothing_is_said_of_a_variance_that_nobody_below_says() -> None:
     (result,) = steps.hand_up(SLICE_S)
     assert result.variance_left is None
     assert steps.closed(update_of(7), 3.0).report.variance_left is None
+
+
+def test_a_result_says_how_many_machines_work_below() -> None:
+    steps = UpstreamSteps(LAYOUT)
+    step = opened(steps, assignment())
+    take(step.lease(8), 8)
+    (result,) = steps.hand_up(SLICE_S, n_machines=3)
+    assert result.n_machines == 3

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from fedlearn.coordination.audits.auditor import Auditor
-from fedlearn.coordination.effects import AppendToJournal, ApplyUpdate, Broadcast, Peer, Send
+from fedlearn.coordination.effects import AppendToJournal, ApplyUpdate, Broadcast, Notice, Peer, Send
 from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.roster import Phase, Volunteer
 from fedlearn.coordination.steps.step_loop import StepLoop
-from fedlearn.coordination.steps.step_source import LocalSteps
+from fedlearn.coordination.steps.step_source import OwnSteps
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.strategy import Strategy
 from fedlearn.es.sums.estimate import NO_ESTIMATE
 from fedlearn.wire.messages import Assignment
 from tests.coordination.coordinator.scene import GROUP, LIMIT, PLAN, STRATEGY, TIME_PER_STEP, of
@@ -23,12 +25,12 @@ NOW = 100.0
 class Scene:
     """A course with volunteers who are ready."""
 
-    def __init__(self, n_volunteers: int = 1, *, steps: int = 0) -> None:
+    def __init__(self, n_volunteers: int = 1, *, steps: int = 0, strategy: Strategy = STRATEGY) -> None:
         self.volunteers: dict[Peer, Volunteer] = {}
         for peer in range(n_volunteers):
             self.volunteers[peer] = Volunteer(peer)
             self.volunteers[peer].phase = Phase.READY
-        self.steps = LocalSteps(msgspec.structs.replace(PLAN, steps=steps), STRATEGY)
+        self.steps = OwnSteps(msgspec.structs.replace(PLAN, steps=steps), strategy)
         ledger = Ledger(0, NOW, work_per_member=1)
         self.course = StepLoop(
             self.steps,
@@ -117,3 +119,34 @@ def test_step_that_is_given_up_takes_its_leases_along() -> None:
     scene.course.abandon()
     assert [(v.lease, v.cut_at) for v in scene.volunteers.values()] == [(None, 0), (None, 0)]
     assert scene.course.open is None
+
+
+GRADIENTS = msgspec.structs.replace(
+    STRATEGY, perturbation=Perturbation(0.0, 0, "nothing"), group_size=1, population_limit=2, local_steps=0
+)
+
+
+def test_slow_lines_are_told_of_and_lead_to_local_steps_of_every_machine() -> None:
+    scene = Scene(2, strategy=GRADIENTS)
+    for volunteer, n_machines, exchange_s in zip(scene.volunteers.values(), (1, 3), (0.32, 0.1), strict=True):
+        volunteer.member_s, volunteer.n_machines, volunteer.exchange_s = 0.01, n_machines, exchange_s
+    effects = scene.course.open_next(NOW)
+    assert of(Notice, effects) == [
+        Notice("volunteers take 8 steps by themselves between two exchanges, since an exchange takes 0.1 s")
+    ]
+    assert scene.course.open is not None
+    population = scene.course.open.population
+    assert (population.n_local_steps, population.group_size, population.limit) == (8, 16, 4 * 16)
+    scene.course.abandon()
+    assert of(Notice, scene.course.open_next(NOW)) == []
+    scene.course.abandon()
+    for volunteer in scene.volunteers.values():
+        volunteer.exchange_s = 1e-4
+    effects = scene.course.open_next(NOW)
+    assert of(Notice, effects) == [Notice("each step is exchanged again, since an exchange takes 0.0001 s")]
+
+
+def test_a_number_of_local_steps_that_was_given_is_told_before_lines_are_known() -> None:
+    scene = Scene(strategy=msgspec.structs.replace(GRADIENTS, local_steps=30))
+    effects = scene.course.open_next(NOW)
+    assert of(Notice, effects) == [Notice("volunteers take 30 steps by themselves between two exchanges")]

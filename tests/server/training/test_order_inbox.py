@@ -12,7 +12,7 @@ from fedlearn.config import ConfigError
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import EndRun, Notice, SaveCheckpoint, ServerEffect
 from fedlearn.coordination.operator import RunOperator
-from fedlearn.coordination.steps.step_source import LocalSteps
+from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.server.training.order_inbox import INTERVAL_S, OrderInbox
 from fedlearn.storage.orders import (
     Answer,
@@ -54,7 +54,7 @@ class Scene:
 
     def __init__(self, folder: Path, *, step: int = 7) -> None:
         self.folder, self.office = folder, Office()
-        steps = LocalSteps(PLAN, STRATEGY)
+        steps = OwnSteps(PLAN, STRATEGY)
         self.coordinator = Coordinator(PLAN, steps, step=step, last=None, digest=digest_of(step), now=0.0)
         self.operator = RunOperator(self.coordinator, steps)
         self.said: list[str] = []

@@ -64,7 +64,7 @@ def test_gradients_are_measured_where_losses_agree_with_them() -> None:
         "measure = gradients: PyTorch differentiates the loss, and losses agree with it",
         "measured: gradients of 5e+03 beans/s",
         "population_limit = 4: 0.004 s of gradients",
-        "time_per_step = 10: four times the 0.004 s that this machine needs",
+        "time_per_step = 120: four times the 0.004 s that this machine needs, and no less for slow lines",
         "learning_rate = 0.006: it suits most networks; with more volunteers it follows the root of the number of "
         "gradients in a step",
     ]
@@ -74,7 +74,7 @@ def test_gradients_are_measured_where_losses_agree_with_them() -> None:
 
 @pytest.mark.parametrize(
     ("n_hidden", "given", "chosen", "rate"),
-    [(2, {}, "muon", 0.04), (2, {"optimizer": "adam"}, "adam", 0.006), (0, {}, "auto", 0.006)],
+    [(2, {}, "muon", 0.04), (1, {}, "muon", 0.04), (2, {"optimizer": "adam"}, "adam", 0.006), (0, {}, "auto", 0.006)],
 )
 def test_models_with_hidden_matrices_take_steps_by_muon(
     n_hidden: int, given: dict[str, str], chosen: str, rate: float
@@ -87,8 +87,8 @@ def test_models_with_hidden_matrices_take_steps_by_muon(
     assert config.optimizer.optimizer == chosen
     assert config.optimizer.learning_rate == pytest.approx(rate)
     assert config.optimizer.max_learning_rate == (0.04 if chosen == "muon" else 0.02)
-    told = "optimizer = muon: the model has 2 hidden matrices"
-    assert (told in [*map(str, reasons)]) == (chosen == "muon")
+    told = "the model has " + ("a hidden matrix" if n_hidden == 1 else "2 hidden matrices")
+    assert (f"optimizer = muon: {told}" in [*map(str, reasons)]) == (chosen == "muon")
 
 
 @pytest.mark.parametrize(
@@ -151,3 +151,30 @@ def test_a_group_of_gradients_is_one_member() -> None:
 @pytest.mark.parametrize(("ends", "schedule"), [({"steps": 9}, "late-linear"), ({}, "inverse-sqrt")])
 def test_the_rate_of_gradients_falls_in_the_second_half_of_a_run(ends: Mapping[str, int], schedule: str) -> None:
     assert strategy_of(settled(Sloping, **ends)[0]).schedule.learning_rate == schedule
+
+
+@pytest.mark.parametrize(("local_steps", "deadline_s"), [(1, 40.0), (3, 120.0), (0, 120.0)])
+def test_local_steps_change_nothing_but_how_long_a_step_may_take(local_steps: int, deadline_s: float) -> None:
+    config, reasons = settled(Sloping, local_steps=local_steps, population_limit=10_000)
+    assert config.strategy.time_per_step == deadline_s
+    plain = settled(Sloping, population_limit=10_000, local_steps=1)[0]
+    assert config.replace({"local_steps": 1, "time_per_step": 40.0}) == plain
+    assert strategy_of(config).local_steps == local_steps
+    assert strategy_of(config).perturbation == GRADIENTS
+    assert "local_steps" not in [reason.key for reason in reasons]
+
+
+def test_whoever_wants_local_steps_is_told_why_losses_have_none() -> None:
+    with pytest.raises(ConfigError, match=r"local_steps: expected 0 or 1 with measure = losses.*got 2; leave it out"):
+        settled(CountingTask, local_steps=2)
+
+
+def test_where_results_are_audited_there_are_few_local_steps() -> None:
+    audited, trusted = (settled(Sloping, audit=audit)[0] for audit in (0.02, 0.0))
+    assert strategy_of(audited).most_local_steps == 8
+    assert strategy_of(trusted).most_local_steps == 128
+    assert settled(Sloping, local_steps=8)[0].strategy.local_steps == 8
+    refusal = r"local_steps: expected at most 8 where results are audited \(audit = 0.02\)"
+    with pytest.raises(ConfigError, match=refusal):
+        settled(Sloping, local_steps=9)
+    assert settled(Sloping, local_steps=9, audit=0.0)[0].strategy.local_steps == 9

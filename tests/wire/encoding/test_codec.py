@@ -97,15 +97,16 @@ def test_strided_array_travels_as_its_values() -> None:
 def test_bytes_are_those_of_the_documentation() -> None:
     losses = np.array([1.5, -2.0], dtype=np.float32)
     assert encode(Result(300, 64, losses, bytes(range(8)), busy_s=0.5)).hex(" ") == (
-        "98 03 cd 01 2c 40 93 a3 3c 66 34 91 02 c4 08 00 00 c0 3f 00 00 00 c0 c4 08 00 01 02 03 04 05 06 07 "
-        "92 93 a3 7c 69 31 91 00 c4 00 93 a3 7c 75 31 91 00 c4 00 cb 3f e0 00 00 00 00 00 00 c0"
+        "99 03 cd 01 2c 40 93 a3 3c 66 34 91 02 c4 08 00 00 c0 3f 00 00 00 c0 c4 08 00 01 02 03 04 05 06 07 "
+        "92 93 a3 7c 69 31 91 00 c4 00 93 a3 7c 75 31 91 00 c4 00 cb 3f e0 00 00 00 00 00 00 c0 01"
     )
 
 
-def test_result_without_the_last_field_says_nothing_of_the_variance() -> None:
+def test_result_without_the_last_fields_is_one_machines_and_says_nothing_of_the_variance() -> None:
     fields = msgspec.msgpack.decode(encode(SMALL_RESULT))
-    assert decode(msgspec.msgpack.encode(fields[:-1]), Result).variance_left is None
-    fields[-1] = "half"
+    assert decode(msgspec.msgpack.encode(fields[:-1]), Result).n_machines == 1
+    assert decode(msgspec.msgpack.encode(fields[:-2]), Result).variance_left is None
+    fields[-2] = "half"
     with pytest.raises(RemoteProtocolError, match="variance_left: "):
         decode(msgspec.msgpack.encode(fields), Result)
 
@@ -227,7 +228,7 @@ def test_malformed_array_is_refused_with_the_reason(losses: object, reason: str)
         decode(result_bytes(losses), Result)
 
 
-@pytest.mark.parametrize("begins", [bytes([0x95, 3, 1, 0]), b"\x99" + encode(SMALL_RESULT)[1:]])
+@pytest.mark.parametrize("begins", [bytes([0x95, 3, 1, 0]), b"\x9a" + encode(SMALL_RESULT)[1:]])
 def test_deep_nesting_is_refused(begins: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match=r"at least length 3|recursion"):
         decode(begins + b"\x91" * 100_000, Result)

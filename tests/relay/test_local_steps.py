@@ -1,0 +1,34 @@
+"""Local steps behind a relay: each of its machines takes a group, as if it had joined the server itself."""
+
+from pathlib import Path
+
+import pytest
+
+from fedlearn.tasks.user.named_task import NamedTask
+from tests.relay.branch import branch_of
+from tests.run_folders import created, task_config
+from tests.simulation.swarm.stage import Stage
+from tests.simulation.test_local_steps import DATA, TENSORS, Pulled
+
+STEPS = 6
+N_LOCAL = 3
+
+
+@pytest.mark.parametrize("n_machines", [1, 4])
+def test_each_machine_behind_a_relay_takes_a_group(tmp_path: Path, n_machines: int) -> None:
+    task = NamedTask(Pulled(TENSORS, DATA, batch_size=8), "pulled.py:task", bytes(16))
+    settings = {"measure": "gradients", "group_size": 1, "population_limit": 2, "learning_rate": 0.05, "audit": 0.0}
+    config = task_config(tmp_path, **settings, local_steps=N_LOCAL, steps=STEPS, max_population=64)
+    stage = Stage(created(config, task), task)
+    relay = branch_of(stage.swarm, "relay", stage.clock, task=task)
+    while relay.coordinator is None:
+        assert stage.advance()
+    for number in range(n_machines):
+        relay.join(f"volunteer {number}")
+    stage.settle()
+    stage.close()
+    assert stage.swarm.reason == f"all {STEPS} steps are done"
+    members = [metrics.members for metrics in stage.swarm.metrics]
+    assert members[0] == 2 * N_LOCAL  # before the relay has said how many machines it has
+    assert members[2:] == [n_machines * 2 * N_LOCAL] * (STEPS - 2)
+    assert [metrics.volunteers for metrics in relay.metrics][2:] == [n_machines] * (STEPS - 2)
