@@ -1,0 +1,200 @@
+"""Local steps of several volunteers: the loss after as many steps, by how many lie between two exchanges.
+
+Volunteers, server and all messages are in one process, and time stands still, so that nobody is late. A volunteer's
+bytes are those that it sends. Beside them PyTorch's Adam takes as many steps of as many rows in one process, with the
+rate that falls in the second half of the run; it would send four bytes a parameter and step. The loss is that of rows
+that nobody has seen, in bits per character.
+
+With `--mbit` time is virtual: a gradient takes 30 ms, a step 4 ms, and lines as long as they are slow. Volunteers then
+exchange each step, or take as many by themselves as the run chooses.
+"""
+
+import itertools
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.measure import parser_of, print_tables, use_processors
+from benchmarks.models.own_model import BATCH_SIZE, Subject, gpt, judged
+from fedlearn.config import ConfigError
+from fedlearn.library.training import configured
+from fedlearn.runs.creation import create
+from fedlearn.server.training.trainer import Trainer
+from fedlearn.simulation.costs import Costs, LinkSpeeds
+from fedlearn.simulation.swarm import Swarm
+from fedlearn.simulation.timed_swarm import TimedSwarm
+from fedlearn.storage.journal.journal import read_journal
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ImportError:
+    sys.exit("local_steps.py needs PyTorch: pip install 'fedlearn[torch]'")
+
+LOCAL_STEPS = [1, 10, 30, 100]
+
+TICK_S = 1e-6
+"""Seconds that pass whenever somebody looks at the clock."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """What one run reached."""
+
+    learner: str
+    volunteers: int
+    local_steps: int
+    exchanges: int
+    megabytes: float
+    """What a volunteer sends."""
+    loss: float
+
+
+class TimedRow(msgspec.Struct, frozen=True):
+    """What one run in virtual time reached."""
+
+    volunteers: int
+    mbit: float
+    """Of each volunteer's line, up; twice as many down."""
+    local_steps: str
+    seconds: float
+    exchanges: int
+    gradients: int
+    last_local_steps: int
+    megabytes: float
+    loss: float
+
+
+COSTS = Costs(member_s=0.03, step_s=0.004, take_s=0.002, close_s=0.002)
+LATENCY_S = 0.03
+
+
+def over_lines(
+    subject: Subject, mbit: float, n_local: int, *, volunteers: int, seconds: float, seed: int, **settings: str | float
+) -> TimedRow:
+    """Volunteers of fedlearn on lines of so many megabits per second, for some virtual seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        given: dict[str, str | float] = {"measure": "gradients", "local_steps": n_local, "population_limit": 1}
+        given |= {
+            "max_population": 64,
+            "time_per_step": 120.0,
+            "duration": seconds,
+            **settings,
+            "runs": folder,
+            "seed": seed,
+            "audit": 0.0,
+        }
+        given |= {"volunteers": volunteers, "threads": 1, "sample_time": 0.0}
+        kind, task, config = configured(subject.task, given, always={})
+        trainer, _ = Trainer.open(create(kind, config, task))
+        lines = LinkSpeeds(up_mbit=mbit, down_mbit=2.0 * mbit, latency_s=LATENCY_S)
+        swarm = TimedSwarm(trainer, volunteers, costs=COSTS, lines=lines)
+        while swarm.advance():
+            pass
+        subject.task.load(trainer.replica.weights)
+        trainer.close()
+        (*_, last) = read_journal(swarm.folder.journal)
+    return TimedRow(
+        volunteers=volunteers,
+        mbit=mbit,
+        local_steps="by the lines" if n_local == 0 else str(n_local),
+        seconds=seconds,
+        exchanges=len(swarm.metrics),
+        gradients=sum(metrics.members for metrics in swarm.metrics),
+        last_local_steps=last.group_size,
+        megabytes=1e-6 * swarm.traffic()[0] / volunteers,
+        loss=judged(subject, subject.task.model)[0],
+    )
+
+
+def adam(subject: Subject, rate: float, *, volunteers: int, n_steps: int, seed: int) -> Row:
+    """PyTorch's Adam with the rows of all volunteers in each step."""
+    torch.manual_seed(0)
+    make = subject.task._model
+    assert not isinstance(make, nn.Module)
+    model = make()
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(2.0 * (1.0 - step / n_steps), 1.0))
+    columns = {name: torch.as_tensor(column) for name, column in subject.task.data.items()}
+    n_rows = len(next(iter(columns.values())))
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(n_steps):
+        rows = torch.randint(n_rows, (volunteers * BATCH_SIZE,), generator=generator)
+        optimizer.zero_grad()
+        loss = subject.loss(model, {name: column[rows] for name, column in columns.items()})
+        assert isinstance(loss, Tensor)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+    megabytes = 4e-6 * n_steps * subject.task.layout.size
+    return Row(f"Adam, {rate:g}", volunteers, 1, n_steps, megabytes, judged(subject, model)[0])
+
+
+def together(
+    subject: Subject, n_local: int, *, volunteers: int, n_steps: int, seed: int, settings: Mapping[str, str | float]
+) -> Row:
+    """Volunteers of fedlearn that exchange what they learned after `n_local` steps each."""
+    exchanges = n_steps // n_local
+    with tempfile.TemporaryDirectory() as folder:
+        given: dict[str, str | float] = {"measure": "gradients", "local_steps": n_local}
+        # Each volunteer computes one gradient for a step, whether all exchange it or each takes it alone.
+        given |= {"population_limit": volunteers if n_local == 1 else 1, "max_population": volunteers}
+        given |= {"time_per_step": 1e4, "steps": exchanges, **settings, "runs": folder, "seed": seed, "audit": 0.0}
+        given |= {"volunteers": volunteers, "threads": 1, "sample_time": 0.0}
+        kind, task, config = configured(subject.task, given, always={})
+        trainer, _ = Trainer.open(create(kind, config, task))
+        ticks = itertools.count()
+        swarm = Swarm(trainer, lambda: TICK_S * next(ticks))
+        links = [swarm.join(f"volunteer {number}", threads=1).link for number in range(volunteers)]
+        while swarm.reason is None:
+            swarm.advance()
+        subject.task.load(trainer.replica.weights)
+        trainer.close()
+    megabytes = 1e-6 * links[0].server.bytes_in
+    return Row("fedlearn", volunteers, n_local, exchanges, megabytes, judged(subject, subject.task.model)[0])
+
+
+def main() -> int:
+    """Runs the benchmark; gives the exit code."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--text", type=Path, required=True, help="a text to learn from")
+    parser.add_argument("--steps", type=int, default=800, help="of each volunteer (default: 800)")
+    parser.add_argument("--volunteers", type=int, nargs="+", default=[4], help="(default: 4)")
+    parser.add_argument("--local-steps", type=int, nargs="+", default=LOCAL_STEPS, help="(default: 1 10 30 100)")
+    parser.add_argument("--rates", type=float, nargs="*", default=[0.003, 0.006], help="of Adam")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="(default: 1)")
+    parser.add_argument("--mbit", type=float, nargs="+", default=[], help="of lines, in virtual time")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of virtual time (default: 20)")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings of fedlearn's runs")
+    options = parser.parse_args()
+    use_processors(1)
+    settings = dict(pair.split("=", 1) for pair in options.set)
+    subject = gpt(options.text.read_bytes())
+    if options.mbit:
+        if options.local_steps == LOCAL_STEPS:
+            options.local_steps = [1, 0]
+        runs = itertools.product(options.volunteers, options.mbit, options.local_steps, options.seeds)
+        timed = [
+            over_lines(subject, mbit, n, volunteers=v, seconds=options.seconds, seed=seed, **settings)
+            for v, mbit, n, seed in runs
+        ]
+        print_tables("local_steps", as_json=options.json, lines=timed)
+        return 0
+    rows = []
+    for volunteers in options.volunteers:
+        for seed in options.seeds:
+            sizes = {"volunteers": volunteers, "n_steps": options.steps, "seed": seed}
+            rows += [adam(subject, rate, **sizes) for rate in options.rates]
+            for n_local in options.local_steps:
+                try:
+                    rows.append(together(subject, n_local, **sizes, settings=settings))
+                except ConfigError as error:
+                    parser.error(str(error))
+    print_tables("local_steps", as_json=options.json, rows=rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
