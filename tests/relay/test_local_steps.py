@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedlearn.tasks.user.named_task import NamedTask
-from tests.relay.branch import branch_of
+from tests.relay.branch import Branch, branch_of
 from tests.run_folders import created, task_config
 from tests.simulation.swarm.stage import Stage
 from tests.simulation.test_local_steps import DATA, TENSORS, Pulled
@@ -14,21 +14,44 @@ STEPS = 6
 N_LOCAL = 3
 
 
-@pytest.mark.parametrize("n_machines", [1, 4])
-def test_each_machine_behind_a_relay_takes_a_group(tmp_path: Path, n_machines: int) -> None:
+def stage_in(folder: Path) -> tuple[Stage, Branch]:
+    """A run of local steps, with a relay that holds the weights."""
     task = NamedTask(Pulled(TENSORS, DATA, batch_size=8), "pulled.py:task", bytes(16))
     settings = {"measure": "gradients", "group_size": 1, "population_limit": 2, "learning_rate": 0.05, "audit": 0.0}
-    config = task_config(tmp_path, **settings, local_steps=N_LOCAL, steps=STEPS, max_population=64)
+    config = task_config(folder, **settings, local_steps=N_LOCAL, steps=STEPS, max_population=64)
     stage = Stage(created(config, task), task)
     relay = branch_of(stage.swarm, "relay", stage.clock, task=task)
     while relay.coordinator is None:
         assert stage.advance()
-    for number in range(n_machines):
-        relay.join(f"volunteer {number}")
+    return stage, relay
+
+
+def members_of(stage: Stage) -> list[int]:
+    """The members of each step of the run."""
     stage.settle()
     stage.close()
     assert stage.swarm.reason == f"all {STEPS} steps are done"
-    members = [metrics.members for metrics in stage.swarm.metrics]
+    return [metrics.members for metrics in stage.swarm.metrics]
+
+
+@pytest.mark.parametrize("n_machines", [1, 4])
+def test_each_machine_behind_a_relay_takes_a_group(tmp_path: Path, n_machines: int) -> None:
+    stage, relay = stage_in(tmp_path)
+    for number in range(n_machines):
+        relay.join(f"volunteer {number}")
+    members = members_of(stage)
     assert members[0] == 2 * N_LOCAL  # before the relay has said how many machines it has
     assert members[2:] == [n_machines * 2 * N_LOCAL] * (STEPS - 2)
     assert [metrics.volunteers for metrics in relay.metrics][2:] == [n_machines] * (STEPS - 2)
+
+
+def test_machines_behind_a_relay_behind_a_relay_count_and_those_without_weights_do_not(tmp_path: Path) -> None:
+    stage, relay = stage_in(tmp_path)
+    relay.join("volunteer")
+    relay.join("stalled").is_stalled = True
+    inner = relay.branch("inner")
+    while inner.coordinator is None:
+        assert stage.advance()
+    for number in range(3):
+        inner.join(f"inner volunteer {number}")
+    assert members_of(stage)[-2:] == [4 * 2 * N_LOCAL] * 2

@@ -182,3 +182,16 @@ def test_result_of_a_step_that_was_opened_anew_since_is_ignored(pair: Scene) -> 
     assert after.step == before.step
     assert parted(pair.report(1, GROUP, first_member=before.first_member)) == {}
     assert of(AppendToJournal, pair.report(1, after.quota, first_member=after.first_member))
+
+
+def test_speed_of_a_machine_is_that_of_all_results_of_its_lease() -> None:
+    scene = Scene()
+    scene.join(1)
+    scene.now += 2.0
+    scene.report(1, GROUP, busy_s=0.5 * GROUP)
+    (volunteer,) = scene.coordinator.volunteers
+    assert volunteer.member_s == 0.5
+    scene.now += 5.0
+    scene.report(1, 2 * GROUP, busy_s=0.5 * 3 * GROUP, n_machines=2)
+    assert volunteer.n_machines == 2
+    assert volunteer.member_s == 0.75  # halfway from 0.5 to 1, since two machines worked side by side

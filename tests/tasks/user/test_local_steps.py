@@ -173,9 +173,12 @@ def test_a_task_without_a_gradient_takes_no_local_steps() -> None:
 
 
 def test_memory_counts_a_groups_own_weights_and_every_steps_rows() -> None:
-    objective = TaskObjective(Pulled({"w": np.zeros(10_000, dtype=np.float32)}, DATA, batch_size=4), seed=SEED)
+    class Heavy(Pulled):
+        backward_bytes = 1_000_000
+
+    objective = TaskObjective(Heavy({"w": np.zeros(10_000, dtype=np.float32)}, DATA, batch_size=4), seed=SEED)
     gradients = msgspec.structs.replace(LOCAL, local_steps=None)
     plain = objective.trial_bytes(DATA, Trials(0, gradients, 1, 0, 6), threads=1)
     local = objective.trial_bytes(DATA, Trials(0, LOCAL, 3, 0, 6), threads=1)
-    assert local - plain == LOCAL_BYTES * 10_000
-    assert math.isclose(plain, 6 * objective._row_bytes(DATA) + 48 * 10_000)
+    assert local - plain == LOCAL_BYTES * 10_000 - 5 * 1_000_000  # one backward pass at a time
+    assert math.isclose(plain, 6 * (objective._row_bytes(DATA) + 1_000_000) + 48 * 10_000)
