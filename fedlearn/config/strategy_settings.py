@@ -34,7 +34,6 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
             "0 = as many as make up for slow lines",
             ge=0,
             le=MAX_LOCAL_STEPS,
-            common=True,
         ),
     ] = 0
     perturb: Annotated[

@@ -98,11 +98,12 @@ class TaskObjective:
             ValueError: groups can't be cut into steps.
         """
         steps, size = trials.perturbation.local_steps, trials.group_size
-        if size % (steps.n_members if steps else size) or (size > 1 and not steps):
-            expected = f"a multiple of {steps.n_members}" if steps else "1 without local steps"
-            raise ValueError(f"group_size: expected {expected}, got {size}")
         if steps is None:
+            if size > 1:
+                raise ValueError(f"group_size: expected 1 without local steps, got {size}")
             return self.task.loss_gradients(weights, _batch_of(data, words))
+        if size % steps.n_members:
+            raise ValueError(f"group_size: expected a multiple of {steps.n_members}, got {size}")
         losses, total = [], np.zeros(self.layout.size)
         for group in words.reshape(-1, size, words.shape[1]):
 
