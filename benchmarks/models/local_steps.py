@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.measure import parser_of, print_tables, use_processors
-from benchmarks.models.own_model import BATCH_SIZE, Subject, gpt, judged
+from benchmarks.models.own_model import BATCH_SIZE, Subject, backprop, gpt, judged
 from fedlearn.config import ConfigError
 from fedlearn.library.training import configured
 from fedlearn.runs.creation import create
@@ -30,7 +30,7 @@ from fedlearn.storage.journal.journal import read_journal
 
 try:
     import torch
-    from torch import Tensor, nn
+    from torch import nn
 except ImportError:
     sys.exit("local_steps.py needs PyTorch: pip install 'fedlearn[torch]'")
 
@@ -117,16 +117,9 @@ def adam(subject: Subject, rate: float, *, volunteers: int, n_steps: int, seed: 
     model = make()
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(2.0 * (1.0 - step / n_steps), 1.0))
-    columns = {name: torch.as_tensor(column) for name, column in subject.task.data.items()}
-    n_rows = len(next(iter(columns.values())))
-    generator = torch.Generator().manual_seed(seed)
+    training = backprop(subject, model, optimizer, volunteers * BATCH_SIZE, seed)
     for _ in range(n_steps):
-        rows = torch.randint(n_rows, (volunteers * BATCH_SIZE,), generator=generator)
-        optimizer.zero_grad()
-        loss = subject.loss(model, {name: column[rows] for name, column in columns.items()})
-        assert isinstance(loss, Tensor)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        next(training)
         schedule.step()
     megabytes = 4e-6 * n_steps * subject.task.layout.size
     return Row(f"Adam, {rate:g}", volunteers, 1, n_steps, megabytes, judged(subject, model)[0])

@@ -10,7 +10,7 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -112,24 +112,33 @@ def judged(subject: Subject, model: nn.Module) -> tuple[float, float | None]:
         return loss, None if subject.accuracy is None else float(subject.accuracy(model, rows))
 
 
+def backprop(
+    subject: Subject, model: nn.Module, optimizer: torch.optim.Optimizer, batch_size: int, seed: int
+) -> Iterator[None]:
+    """Takes a step of PyTorch's optimizer each time, for ever."""
+    columns = {name: torch.as_tensor(column) for name, column in subject.task.data.items()}
+    n_rows = len(next(iter(columns.values())))
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        rows = torch.randint(n_rows, (batch_size,), generator=generator)
+        optimizer.zero_grad()
+        loss = subject.loss(model, {name: column[rows] for name, column in columns.items()})
+        assert isinstance(loss, Tensor)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        yield
+
+
 def adam(name: str, subject: Subject, rate: float, seconds: float, seed: int) -> Row:
     """PyTorch's Adam with a constant rate."""
     torch.manual_seed(0)
     make = subject.task._model
     assert not isinstance(make, nn.Module)
     model = make()
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-    columns = {name: torch.as_tensor(column) for name, column in subject.task.data.items()}
-    n_rows = len(next(iter(columns.values())))
-    generator = torch.Generator().manual_seed(seed)
+    training = backprop(subject, model, torch.optim.Adam(model.parameters(), lr=rate), BATCH_SIZE, seed)
     steps, began = 0, time.process_time()
     while time.process_time() - began < seconds:
-        rows = torch.randint(n_rows, (BATCH_SIZE,), generator=generator)
-        optimizer.zero_grad()
-        loss = subject.loss(model, {name: column[rows] for name, column in columns.items()})
-        assert isinstance(loss, Tensor)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        next(training)
         steps += 1
     return Row(name, f"Adam, {rate:g}", seconds, 1.0, steps, *judged(subject, model))
 
