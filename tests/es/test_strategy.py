@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 import es_core
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam, Sgd
-from fedlearn.es.perturbation import MAX_UNIT_BITS, LocalSteps, Perturbation
+from fedlearn.es.perturbation import MAX_UNIT_BITS, Perturbation
 from fedlearn.es.schedules import Schedule
 from fedlearn.es.shaping import SHAPINGS
 from fedlearn.es.strategy import Population, Strategy, ask, members_wanted, tell
@@ -367,88 +367,3 @@ def test_a_step_of_gradients_is_as_short_as_the_lines_allow(
     )
     for elapsed_s in (0.0, 1e6):
         assert members_wanted(strategy, elapsed_s, members_per_s=members_per_s, least_s=least_s) == expected
-
-
-LOCAL = msgspec.structs.replace(
-    STRATEGY,
-    perturbation=GRADIENTS,
-    group_size=1,
-    population_limit=2,
-    max_population=128,
-    optimizer=Adam(0.02),
-    max_learning_rate=0.05,
-    schedule=Schedule("linear", steps=4),
-    local_steps=10,
-)
-
-
-@pytest.mark.parametrize(("n_machines", "expected"), [(0, 20), (1, 20), (3, 60), (64, 1280), (1000, 1280)])
-def test_each_machine_takes_one_group_of_local_steps(n_machines: int, expected: int) -> None:
-    population = ask(LOCAL, 0, None, members_per_s=1e6, least_s=9.0, n_machines=n_machines)
-    assert (population.limit, population.group_size) == (expected, 20)
-    fixed = msgspec.structs.replace(LOCAL, max_population=0)
-    assert ask(fixed, 0, None, n_machines=n_machines).limit == 20 * max(n_machines, 1)
-
-
-@pytest.mark.parametrize(("n_machines", "step", "rate"), [(1, 0, 0.02), (9, 0, 0.02), (4, 3, 0.005)])
-def test_the_rate_of_local_steps_follows_the_schedule_and_not_the_number_of_machines(
-    n_machines: int, step: int, rate: float
-) -> None:
-    population = ask(LOCAL, step, None, n_machines=n_machines)
-    assert population.perturbation.local_steps == LocalSteps(Adam(rate), 2)
-    assert population.optimizer == Sgd(1.0, 0.5)
-
-
-def test_a_run_of_local_steps_moves_by_their_mean() -> None:
-    population = ask(LOCAL, 0, None, n_machines=4)
-    estimate = CodedEstimate(np.array([100], dtype=np.int8), np.array([10], dtype=np.uint8))
-    losses = np.ones(80, dtype=np.float32)
-    losses[33] = np.inf
-    update = tell(LOCAL, population, block=BLOCK, spans=((0, 80),), losses=losses, duration_s=1.0, estimate=estimate)
-    assert update.gradient_scale == pytest.approx(2.0**-18 / 3)  # a group with a broken loss counts for nothing
-    assert update.optimizer == Sgd(1.0, 0.5)
-    assert update.weight_decay == pytest.approx(1.0 - (1.0 - 0.02 * 0.125) ** 10)
-
-
-def test_gradients_that_are_exchanged_after_each_step_have_no_optimizer_of_their_own() -> None:
-    strategy = msgspec.structs.replace(LOCAL, local_steps=1)
-    population = ask(strategy, 0, None, n_machines=4)
-    assert population.perturbation.local_steps is None
-    assert (population.optimizer, population.group_size) == (Adam(0.02), 1)
-
-
-def last_of(group_size: int) -> Update:
-    return msgspec.structs.replace(told([], 1.0), group_size=group_size)
-
-
-@pytest.mark.parametrize(
-    ("least_s", "before", "expected"),
-    # A local step takes a volunteer 0.01 s, and a quarter of `least_s` is wanted.
-    [
-        (0.0, 1, 1), (0.15, 1, 1), (0.161, 1, 4), (0.33, 1, 8), (0.63, 1, 8), (0.65, 1, 16), (1e9, 1, 128),
-        (0.33, 8, 8), (0.17, 8, 8), (0.159, 8, 2), (1.27, 8, 8), (1.29, 8, 32), (0.0, 8, 1),
-    ],
-)  # fmt: skip
-def test_lines_decide_how_many_local_steps_are_taken(least_s: float, before: int, expected: int) -> None:
-    strategy = msgspec.structs.replace(LOCAL, local_steps=0)
-    for last in [None, last_of(1)] if before == 1 else [last_of(2 * before)]:
-        population = ask(strategy, 0, last, member_s=0.005, least_s=least_s, n_machines=3)
-        if expected == 1:
-            assert (population.group_size, population.perturbation.local_steps) == (1, None)
-        else:
-            assert population.group_size == 2 * expected
-            assert population.limit == 3 * population.group_size
-
-
-def test_lines_ask_for_no_more_local_steps_than_are_allowed() -> None:
-    strategy = msgspec.structs.replace(LOCAL, local_steps=0, most_local_steps=8)
-    for before in (None, last_of(1), last_of(16), last_of(128)):
-        population = ask(strategy, 0, before, member_s=0.005, least_s=2.0, n_machines=3)
-        assert population.n_local_steps == 8
-
-
-def test_lines_decide_nothing_where_losses_are_measured_or_no_speed_is_known() -> None:
-    strategy = msgspec.structs.replace(LOCAL, local_steps=0)
-    assert ask(strategy, 0, None, least_s=9.0, n_machines=3).group_size == 1
-    noisy = msgspec.structs.replace(STRATEGY, local_steps=0)
-    assert ask(noisy, 0, None, member_s=1e-4, least_s=9.0, n_machines=3).group_size == 8
