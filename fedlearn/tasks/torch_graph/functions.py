@@ -30,6 +30,11 @@ def _difference(self: Tensor, other: Tensor, alpha: float) -> Tensor:
     return self - other if alpha == 1 else torch.sub(self, other, alpha=alpha)
 
 
+def _copy(self: Tensor, src: Tensor) -> Tensor:
+    # PyTorch has no derivative for ATen's.
+    return src.to(self).expand(self.shape)
+
+
 def _permute(self: Tensor, dims: Sequence[int]) -> Tensor:
     is_transpose = self.dim() == 2 and len(dims) == 2 and dims[0] % 2 == 1 and dims[1] % 2 == 0
     return torch.t(self) if is_transpose else torch.permute(self, tuple(dims))
@@ -142,6 +147,7 @@ _PUBLIC: Mapping[str, Function] = {
     "conv_transpose1d.default": F.conv_transpose1d,
     "conv_transpose2d.input": F.conv_transpose2d,
     "conv_transpose3d.input": F.conv_transpose3d,
+    "copy.default": _copy,
     "cross_entropy_loss.default": _cross_entropy,
     "div.Tensor": operator.truediv,
     "embedding.default": lambda weight, indices: F.embedding(indices, weight),

@@ -123,6 +123,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "conv_transpose1d.default": (rand(2, 4, 5), rand(4, 3, 3), rand(6), [2], [1], [1], 2, [2]),
     "conv_transpose2d.input": (IMAGE, rand(4, 3, 3, 3), rand(6), [2, 2], [1, 0], [1, 0], 2, [1, 2]),
     "conv_transpose3d.input": (rand(1, 2, 3, 3, 3), rand(2, 1, 2, 2, 2), None, [2] * 3, [0] * 3, [1, 0, 0], 2, [1] * 3),
+    "copy.default": (X, torch.tensor([[1], [2], [3]])),
     "cross_entropy_loss.default": (rand(4, 3), torch.tensor([0, 2, 1, 1]), rand(3), 2, 1, 0.1),
     "div.Tensor": (X, rand(4) + 1),
     "embedding.default": (rand(3, 4), IDS),
