@@ -186,7 +186,7 @@ class Scene:
         estimate = CodedEstimate(np.ones(LAYOUT.size, np.int8), np.zeros(len(LAYOUT.row_lengths), np.uint8))
         losses = np.array([self.generator.choice([0.5, np.nan, np.inf, -1e30]) for _ in range(quota)], np.float32)
         summed = lease is not None and lease.perturbation.is_summed
-        result = Result(0, first, losses, DIGEST, *([estimate] if summed else []))
+        result = Result(0, first, losses, DIGEST, estimate) if summed else Result(0, first, losses, DIGEST)
         return [result, result, Ping(), Pong(), Ready(0, DIGEST), Goodbye("enough")]
 
 

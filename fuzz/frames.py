@@ -77,7 +77,7 @@ TYPES: tuple[type[Message], ...] = (
     *(Seat, Activations, Taken),
 )
 HELLO = Hello(PROTOCOL_VERSION, "Eve", 1, CREDENTIALS.identity.public_key, NONCE)
-OPENING = [HELLO, Proof(bytes(64), bytes(32), golden_step=GOLDEN_STEP), Ready(0, DIGEST)]
+OPENING: list[Message] = [HELLO, Proof(bytes(64), bytes(32), golden_step=GOLDEN_STEP), Ready(0, DIGEST)]
 FROM_SERVER: list[Message] = [
     Challenge(NONCE, needs_token=False),
     Welcome("1", Invitation("rnn", 1, {"hidden_size": 8}, {})),
@@ -87,8 +87,8 @@ FROM_SERVER: list[Message] = [
 ANSWERS: dict[type[Message], Message] = {Challenge: OPENING[1], Start: OPENING[2]}
 STATES = tuple(State)
 
-fedlearn.coordination.people.authentication.is_signed = lambda *_: True
-fedlearn.coordination.worker.prove = lambda *_: OPENING[1]
+vars(fedlearn.coordination.people.authentication).update(is_signed=lambda *_: True)
+vars(fedlearn.coordination.worker).update(prove=lambda *_: OPENING[1])
 
 
 def strategy(*, is_summed: bool) -> Strategy:
