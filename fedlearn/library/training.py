@@ -3,15 +3,17 @@
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fedlearn.callback import Callback
 from fedlearn.config import ConfigError, RunConfig, Schema, SourceFile, load_config, task_of
-from fedlearn.coordination.steps.divergence import NO_LOSS
+from fedlearn.coordination.steps.divergence import DIVERGED, NO_LOSS
 from fedlearn.library.progress import ProgressLine, is_watched
 from fedlearn.library.trained import Trained
 from fedlearn.runs.creation import create
+from fedlearn.runs.rollback import way_back
 from fedlearn.runs.run import kind_named, named_task
 from fedlearn.runs.status_file import StatusFile
 from fedlearn.server.training.examination import Agenda
@@ -49,7 +51,8 @@ def train(
     of texts. `settings` are those of a run, such as `sigma`, `learning_rate` and `group_size`; they override the
     file's, which override the task's own. The run's folder is made in the folder `runs`, or in a temporary one if that
     is None. `callbacks` are told what happens; `progress` shows a line, by default in a terminal or notebook. Ctrl-C
-    ends the training and gives the run as it is then.
+    ends the training and gives the run as it is then. A run that diverged is given with a warning, which says how to
+    go back to its best step.
 
     >>> from fedlearn import function
     >>> task = function(lambda arrays: float(((arrays["x"] - 3.0) ** 2).sum()), {"x": [0.0, 0.0]})
@@ -78,6 +81,8 @@ def train(
             reason = _run(trainer, named, threads, [*told, StatusFile(run.folder.status, lambda _: None)])
             if reason.startswith(NO_LOSS):
                 raise ValueError(reason)
+            if reason.startswith(DIVERGED):
+                warnings.warn(f"{reason}; go back to its best step with: {way_back(run)}", stacklevel=2)
             return Trained(run, trainer.replica)
         finally:
             trainer.close()

@@ -1,11 +1,16 @@
 """Takes a run back to an earlier step: what is later is set aside."""
 
+import shlex
+
 from fedlearn.runs.history import StepDone, back_to
 from fedlearn.runs.run import Run
 from fedlearn.storage.aside import Aside
 from fedlearn.storage.checkpoint import checkpoint_at, checkpoints_in, step_of, write_checkpoint
 from fedlearn.storage.durable import write_durably
 from fedlearn.storage.journal.cutting import cut_journal, cut_lines
+from fedlearn.storage.logs.lines import read_lines
+from fedlearn.storage.logs.metrics import StepMetrics, each_once
+from fedlearn.system.invocation import invocation
 
 
 def roll_back(run: Run, step: int, *, progress: StepDone | None = None) -> Aside:
@@ -29,3 +34,10 @@ def roll_back(run: Run, step: int, *, progress: StepDone | None = None) -> Aside
         cut_lines(path, step, aside)
     write_durably(run.folder.config, context.config.encode())
     return aside
+
+
+def way_back(run: Run) -> str:
+    """The command that takes a run back to the step with the lowest loss."""
+    found = ((m.loss, m.step) for m in each_once(read_lines(run.folder.metrics, StepMetrics)) if m.loss is not None)
+    best = min(found, default=(0.0, 0))[1]
+    return f"{invocation('rollback')} {shlex.quote(str(run.folder.path))} {best}"

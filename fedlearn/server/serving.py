@@ -11,6 +11,7 @@ from fedlearn.callback import Callback
 from fedlearn.config import ServerSettings, flag_of
 from fedlearn.config.setting import start_keys
 from fedlearn.coordination.steps.divergence import DIVERGED, NO_LOSS
+from fedlearn.runs.rollback import way_back
 from fedlearn.runs.run import Run, task_flag
 from fedlearn.runs.status_file import StatusFile
 from fedlearn.server.board_process import show_board
@@ -18,8 +19,6 @@ from fedlearn.server.local_volunteers import LocalVolunteers
 from fedlearn.server.security import ServerSecurity
 from fedlearn.server.server import Server
 from fedlearn.server.training.trainer import Trainer
-from fedlearn.storage.logs.lines import read_lines
-from fedlearn.storage.logs.metrics import StepMetrics, each_once
 from fedlearn.system.invocation import invocation
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
@@ -103,8 +102,7 @@ def conclude(
         return
     saved = f"{reason}; step {trainer.replica.step} is saved"
     if reason.startswith(DIVERGED):  # from where nobody should go on
-        command = f"{invocation('rollback')} {shlex.quote(str(trainer.run.folder.path))} {_best_step(trainer.run)}"
-        terminal.end(f"{saved}; go back to its best step with", command=command)
+        terminal.end(f"{saved}; go back to its best step with", command=way_back(trainer.run))
         return
     terminal.end(f"{saved}; go on with", command=f"{invocation('serve')} {_resume_flags(trainer)}")
     # Whoever stops a server does not want to wait, and without either setting nobody wants the model looked at.
@@ -115,12 +113,6 @@ def conclude(
         terminal.show_examined(trainer.replica.step, found.figures, found.sample)
     for number, following in enumerate(next_commands):
         terminal.say("" if number else "try next", command=following)
-
-
-def _best_step(run: Run) -> int:
-    """The step of the weights with the lowest loss."""
-    found = ((m.loss, m.step) for m in each_once(read_lines(run.folder.metrics, StepMetrics)) if m.loss is not None)
-    return min(found, default=(0.0, 0))[1]
 
 
 def _local(run: Run, server: str) -> LocalVolunteers:

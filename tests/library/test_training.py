@@ -224,3 +224,13 @@ def test_a_run_without_a_finite_loss_raises_after_a_few_steps_and_says_why(tmp_p
     with pytest.raises(ValueError, match=f"no loss is finite in the first {min(steps, LOST_STEPS)} steps?: {why}"):
         fedlearn.train(task, steps=steps, runs=tmp_path, callbacks=[ending], **SETTINGS)
     assert why in ending.reasons[0]
+
+
+def test_a_run_that_diverged_is_given_with_a_warning_that_says_how_to_go_back(tmp_path: Path) -> None:
+    task = fedlearn.function(lambda arrays: float((arrays["a"] ** 2).sum()), {"a": np.ones(4)})
+    with pytest.warns(UserWarning, match="the run diverged: .*; go back to its best step with: .* rollback ") as told:
+        trained = fedlearn.train(task, steps=999, runs=tmp_path, **{**SETTINGS, "learning_rate": 100.0})
+    assert trained.step < 999
+    best = min((loss, step) for step, loss in enumerate(trained.losses) if loss is not None)[1]
+    assert str(told[0].message).endswith(f"{trained.folder} {best}")
+    assert told[0].filename == __file__
