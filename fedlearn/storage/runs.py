@@ -134,10 +134,10 @@ def resolve_run(root: Path, text: str) -> RunFolder:
     path = root / str(int(text)) if text.isdecimal() else Path(text)
     if text != "latest" and RunFolder(path).config.is_file():
         return RunFolder(path)
+    around = [folder for folder in path.parents if RunFolder(folder).config.is_file()] if path.exists() else []
     existing = ", ".join(run.path.name for run in runs) or "none"
-    raise StorageError(
-        f"run {text!r}: expected a run folder's path, its number or 'latest'; runs in {root}: {existing}"
-    )
+    remedy = f"that is within the run {str(around[0])!r}" if around else f"runs in {root}: {existing}"
+    raise StorageError(f"run {text!r}: expected a run folder's path, its number or 'latest'; {remedy}")
 
 
 @contextmanager

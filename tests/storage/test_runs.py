@@ -62,6 +62,14 @@ def test_unknown_run_is_refused_with_those_there_are(tmp_path: Path, text: str) 
         resolve_run(tmp_path, text)
 
 
+@pytest.mark.parametrize("name", ["config.json", "checkpoints", "checkpoints/1.safetensors"])
+def test_file_of_a_run_is_refused_with_the_run_that_it_is_of(tmp_path: Path, name: str) -> None:
+    run = start_run(tmp_path)
+    (run.checkpoints / "1.safetensors").touch()
+    with pytest.raises(StorageError, match=f"expected .* 'latest'; that is within the run '{run.path}'"):
+        resolve_run(tmp_path, str(run.path / name))
+
+
 def test_latest_of_no_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"runs in .*: none"):
         resolve_run(tmp_path, "latest")
