@@ -139,6 +139,27 @@ def sgd_step(
 ) -> None:
     """One step of gradient descent with momentum, in place over arrays [n]; `decay` is as in `adam_step`."""
 
+def muon_step(
+    weights: NDArray[np.float32],
+    momentum: NDArray[np.float32],
+    estimate: NDArray[np.int32],
+    rows: int,
+    columns: int,
+    *,
+    gradient_scale: float,
+    rate: float,
+    kept: float,
+    decay: float = 0.0,
+    threads: int = 1,
+) -> None:
+    """One step of Muon in place over arrays of one length, [n, rows, columns] in a row.
+
+    `kept` is the share of the momentum that stays; large matrices are shared by rows between the threads.
+
+    Raises:
+        ValueError: these are no whole matrices, or a side is longer than 2^17.
+    """
+
 class FloatGuard:
     """A context in which this thread's floating-point operations round to nearest and keep subnormal numbers."""
 

@@ -8,6 +8,7 @@
 #include "replicated/estimate.h"
 #include "replicated/float_guard.h"
 #include "replicated/member_signs.h"
+#include "replicated/muon.h"
 #include "replicated/optimizers.h"
 #include "replicated/utilities.h"
 #include "threads.h"
@@ -250,6 +251,21 @@ void sgd_of(const py::array& weights, const py::array& momentum_buffer, const py
     sgd_step(w, buffer, arrays.estimate.data(), arrays.estimate.size(), step, *current_isa().replicated);
 }
 
+void muon_of(const py::array& weights, const py::array& momentum, const py::array& estimate, std::int64_t rows,
+             std::int64_t columns, double gradient_scale, double rate, double kept, double decay, int threads) {
+    StepArrays arrays(weights, momentum, momentum, estimate);
+    const std::int64_t n = arrays.estimate.size();
+    require(rows > 0 && columns > 0 && rows <= kMaxMuonSide && columns <= kMaxMuonSide && n % (rows * columns) == 0,
+            "rows, columns: expected whole matrices with sides of 1 to " + std::to_string(kMaxMuonSide) + ", got " +
+                std::to_string(rows) + " x " + std::to_string(columns) + " of " + std::to_string(n));
+    const MuonStep step{gradient_scale, rate, kept, decay};
+    float* w = writable("weights", arrays.weights).data();
+    float* m = writable("momentum", arrays.first).data();
+    const py::gil_scoped_release release;
+    muon_step(w, m, arrays.estimate.data(), {n / (rows * columns), rows, columns}, step, *current_isa().replicated,
+              threads);
+}
+
 void pull_towards_of(const py::array& weights, const py::array& start, double share) {
     auto pulled = checked<float>("weights", weights, 1);
     const auto towards = checked<float>("start", start, 1);
@@ -302,6 +318,8 @@ PYBIND11_MODULE(_native, m) {
           "decay"_a = 0.0);
     m.def("sgd_step", sgd_of, "weights"_a, "momentum_buffer"_a, "estimate"_a, py::kw_only(), "gradient_scale"_a,
           "learning_rate"_a, "momentum"_a, "decay"_a = 0.0);
+    m.def("muon_step", muon_of, "weights"_a, "momentum"_a, "estimate"_a, "rows"_a, "columns"_a, py::kw_only(),
+          "gradient_scale"_a, "rate"_a, "kept"_a, "decay"_a = 0.0, "threads"_a = 1);
     py::class_<GuardContext>(m, "FloatGuard")
         .def(py::init<>())
         .def("__enter__", [](GuardContext& context) { context.guard.emplace(); })

@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 
 Float32Array = NDArray[np.float32]
 
-HIDDEN_AT_ONCE = 2**20
-"""The most parameters of matrices of one size that take their step together, so that copies of them stay small."""
-
 
 class TensorSpec(msgspec.Struct, frozen=True, dict=True):
     """One named tensor of the model, or some of its rows.
@@ -200,23 +197,13 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
         return joined
 
     @cached_property
-    def hidden(self) -> Sequence[tuple[tuple[float, tuple[int, int]], list[slice]]]:
-        """The intervals of tensors with hidden matrices, in groups with (scale, rows and columns of each matrix).
-
-        A group has at most HIDDEN_AT_ONCE parameters, unless it is one tensor.
-        """
-        groups: list[tuple[tuple[float, tuple[int, int]], list[slice]]] = []
-        newest: dict[tuple[float, tuple[int, int]], list[slice]] = {}
-        for tensor, offset in zip(self.tensors, self.offsets, strict=True):
-            if not tensor.n_hidden:
-                continue
-            kind, interval = (tensor.scale, tensor.hidden_sides), slice(offset, offset + tensor.size)
-            group = newest.get(kind, [])
-            if not group or sum(held.stop - held.start for held in group) + tensor.size > HIDDEN_AT_ONCE:
-                group = newest[kind] = []
-                groups.append((kind, group))
-            group.append(interval)
-        return groups
+    def hidden(self) -> Sequence[tuple[tuple[float, tuple[int, int]], slice]]:
+        """The intervals of tensors with hidden matrices, each with (scale, rows and columns of each matrix)."""
+        return [
+            ((tensor.scale, tensor.hidden_sides), slice(offset, offset + tensor.size))
+            for tensor, offset in zip(self.tensors, self.offsets, strict=True)
+            if tensor.n_hidden
+        ]
 
     def part(self, names: Iterable[str], rows: Mapping[str, tuple[int, int]] | None = None) -> "ParameterLayout":
         """The layout of the tensors with these names, in the order that they have here.

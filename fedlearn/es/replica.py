@@ -6,7 +6,7 @@ run's seed, and the row masks that follow from the block of data named in it.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeVar, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,6 @@ from fedlearn.es.update import Update
 UInt8Array = NDArray[np.uint8]
 RowMasks = Callable[[Update], UInt8Array | None]
 """A function that gives [groups, columns]: which rows of masked tensors could change the loss of each group."""
-
-AnyArray = TypeVar("AnyArray", Float32Array, Int32Array)
 
 START = "start"
 """Name of the slot with the weights that the run began with, where weight decay pulls towards them."""
@@ -123,29 +121,29 @@ class Replica:
         with exact_arithmetic():
             self.numbers = update.optimizer.advanced(self.numbers)
             for (scale, is_matrix), interval in self.layout.stretches(apart=matrices_differ, with_hidden=not by_matrix):
-                self._step_parts(update, estimate, [interval], scale=scale, is_matrix=is_matrix)
-            for (scale, sides), intervals in self.layout.hidden if by_matrix else ():
-                self._step_parts(update, estimate, intervals, scale=scale, is_matrix=True, sides=sides)
+                self._step_stretch(update, estimate, interval, scale=scale, is_matrix=is_matrix)
+            for (scale, sides), interval in self.layout.hidden if by_matrix else ():
+                self._step_stretch(update, estimate, interval, scale=scale, is_matrix=True, sides=sides)
         self.step += 1
 
-    def _step_parts(
+    def _step_stretch(
         self,
         update: Update,
         estimate: Int32Array,
-        intervals: Sequence[slice],
+        interval: slice,
         *,
         scale: float,
         is_matrix: bool,
         sides: tuple[int, int] | None = None,
     ) -> None:
-        """Takes the step of the tensors in these intervals, which are alike."""
+        """Takes the step of the tensors in this interval, which are alike."""
         if scale == 0.0:  # constants of the model that travel with its weights
             return
+        weights = self.weights[interval]
         rank = update.rank if is_matrix else 0
         decay = update.optimizer.learning_rate * update.weight_decay
         if update.decay_towards == "start":
-            for interval in intervals:
-                es_core.pull_towards(self.weights[interval], self.slots[START][interval], decay)
+            es_core.pull_towards(weights, self.slots[START][interval], decay)
             decay = 0.0
         by = TensorStep(
             numbers=self.numbers,
@@ -153,14 +151,10 @@ class Replica:
             scale=scale,
             decay=decay if is_matrix else 0.0,
             sides=sides,
+            threads=self._threads,
         )
-        weights = _joined(self.weights, intervals)
-        slots = {name: _joined(self.slots[name], intervals) for name in update.optimizer.slots}
-        update.optimizer.step(weights, slots, _joined(estimate, intervals), by)
-        if len(intervals) > 1:
-            _scatter(weights, self.weights, intervals)
-            for name, slot in slots.items():
-                _scatter(slot, self.slots[name], intervals)
+        slots = {name: self.slots[name][interval] for name in update.optimizer.slots}
+        update.optimizer.step(weights, slots, estimate[interval], by)
 
     def _summed(self, update: Update) -> Int32Array:
         own = estimate_of_rows(self._whole, self._rows, update.estimate)
@@ -195,22 +189,6 @@ class Replica:
 def _gathered(array: Float32Array, intervals: list[slice]) -> Float32Array:
     """A copy of these intervals of the array, one after the other."""
     return np.concatenate([array[:0], *(array[interval] for interval in intervals)])
-
-
-def _joined(array: AnyArray, intervals: Sequence[slice]) -> AnyArray:
-    """A view of the interval, or a copy of several, one after the other."""
-    if len(intervals) == 1:
-        return array[intervals[0]]
-    return np.concatenate([array[interval] for interval in intervals])
-
-
-def _scatter(joined: Float32Array, array: Float32Array, intervals: Sequence[slice]) -> None:
-    """Writes what `_joined` copied back into the intervals."""
-    first = 0
-    for interval in intervals:
-        last = first + interval.stop - interval.start
-        array[interval] = joined[first:last]
-        first = last
 
 
 def _check_spans(update: Update) -> None:

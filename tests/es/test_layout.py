@@ -1,7 +1,5 @@
 import numpy as np
-import pytest
 
-from fedlearn.es import layout
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 
 LAYOUT = ParameterLayout(
@@ -64,27 +62,20 @@ def test_matrices_are_stretches_of_their_own_only_where_they_are_apart() -> None
     assert LAYOUT.stretches(apart=False) == [((2.0, False), slice(0, 15)), ((1.0, False), slice(15, 34))]
 
 
-def test_hidden_matrices_of_one_size_and_scale_are_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_with_hidden_matrices_have_intervals_of_their_own() -> None:
     specs = (
         TensorSpec("a", (4, 2), n_hidden=2),
         TensorSpec("vector", (3,)),
-        TensorSpec("b", (2, 2), n_hidden=1),
         TensorSpec("slow", (2, 2), scale=0.5, n_hidden=1),
         TensorSpec("kernel", (2, 3, 1), n_hidden=1),
-        TensorSpec("c", (2, 2), n_hidden=1),
     )
     assert [*ParameterLayout(specs).hidden] == [
-        ((1.0, (2, 2)), [slice(0, 8), slice(11, 15), slice(25, 29)]),
-        ((0.5, (2, 2)), [slice(15, 19)]),
-        ((1.0, (2, 3)), [slice(19, 25)]),
-    ]
-    monkeypatch.setattr(layout, "HIDDEN_AT_ONCE", 8)
-    assert [intervals for kind, intervals in ParameterLayout(specs).hidden if kind == (1.0, (2, 2))] == [
-        [slice(0, 8)],
-        [slice(11, 15), slice(25, 29)],
+        ((1.0, (2, 2)), slice(0, 8)),
+        ((0.5, (2, 2)), slice(11, 15)),
+        ((1.0, (2, 3)), slice(15, 21)),
     ]
     assert ParameterLayout(specs).stretches(apart=False, with_hidden=False) == [((1.0, False), slice(8, 11))]
-    assert ParameterLayout(specs).stretches(apart=False)[0] == ((1.0, False), slice(0, 15))
+    assert ParameterLayout(specs).stretches(apart=False)[0] == ((1.0, False), slice(0, 11))
 
 
 def test_a_table_of_one_rank_is_not_that_of_another() -> None:

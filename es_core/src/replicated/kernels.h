@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "replicated/muon_kernels.h"
 #include "replicated/noise.h"
 
 namespace fedlearn {
@@ -73,6 +74,7 @@ struct ReplicatedKernels {
                  std::int64_t n, const AdamStep& step);
     void (*sgd)(float* weights, float* momentum_buffer, const std::int32_t* estimate, std::int64_t n,
                 const SgdStep& step);
+    MuonKernels muon;
     // weights [n] <- (1 - share) * weights + share * start.
     void (*pull_towards)(float* weights, const float* start, std::int64_t n, double share);
     // The greatest of [count] numbers without its sign.

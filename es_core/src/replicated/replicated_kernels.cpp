@@ -3,6 +3,7 @@
 #include "replicated/coding_kernel.h"
 #include "replicated/estimate_kernel.h"
 #include "replicated/member_signs_kernel.h"
+#include "replicated/muon_kernel.h"
 #include "replicated/optimizers_kernel.h"
 #include "replicated/sign_words_kernel.h"
 
@@ -13,5 +14,5 @@ namespace fedlearn {
 extern const ReplicatedKernels FEDLEARN_JOIN(replicated_, FEDLEARN_ISA);
 const ReplicatedKernels FEDLEARN_JOIN(replicated_, FEDLEARN_ISA) = {
     sign_words, member_signs, gradient_scratch_bytes, accumulate_gradient,
-    adam, sgd, pull_towards, greatest_magnitude, round_row};
+    adam, sgd, kMuonKernels, pull_towards, greatest_magnitude, round_row};
 }  // namespace fedlearn

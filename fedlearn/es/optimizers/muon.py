@@ -4,10 +4,10 @@ Sources: Jordan et al., "Muon: An optimizer for hidden layers in neural networks
 2024; Newton and Schulz's iteration for it with these coefficients: the same.
 
 The iteration needs little precision, so matrices are rounded to 8-bit integers before each product. The sums of their
-products are then integers that float32 holds exactly, and the same in whatever order a machine adds them: NumPy's
-products, whose order nobody knows, give every machine the same bits.
+products are then integers, the same in whatever order and by whatever instructions a machine adds them.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, final
 
@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+import es_core
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.optimizers.adam import Adam
 from fedlearn.es.optimizers.optimizer import Numbers, TensorStep
@@ -33,6 +34,9 @@ LEVELS = 127
 
 EXACT_TERMS = 2**24 // LEVELS**2
 """The most products of two such integers whose sum float32 holds, whatever they are."""
+
+LONGEST_SIDE = 2**17
+"""The longest side of matrices for which the core's sums have room."""
 
 SMALLEST = 1e-30
 """Matrices of which no element is larger have no direction: numbers this small stop being exact."""
@@ -66,17 +70,39 @@ class Muon(msgspec.Struct, frozen=True, array_like=True, tag="muon"):
     ) -> None:
         if by.sides is None:
             self._adam.step(weights, slots, estimate, by)
+        elif max(by.sides) > LONGEST_SIDE:
+            self.plain_step(weights, slots, estimate, by)
+        else:
+            es_core.muon_step(
+                weights,
+                slots["first_moment"],
+                estimate,
+                *by.sides,
+                gradient_scale=by.gradient_scale,
+                rate=self._matrix_rate(by, by.sides),
+                kept=self.momentum,
+                decay=by.decay,
+                threads=by.threads,
+            )
+
+    def plain_step(
+        self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
+    ) -> None:
+        """The step in NumPy, to the same bits."""
+        if by.sides is None:
+            self._adam.plain_step(weights, slots, estimate, by)
             return
-        shape = (-1, *by.sides)
         m = slots["first_moment"]
         gradient = estimate.astype(np.float32) * np.float32(by.gradient_scale)
         kept, added = np.float32(self.momentum), np.float32(1.0 - self.momentum)
         m[:] = kept * m + added * gradient
-        direction = nearest_orthogonal((kept * m + added * gradient).reshape(shape)).reshape(-1)
-        rows, columns = by.sides
-        length = max(rows / columns, 1.0) ** 0.5
-        rate = np.float32(self.learning_rate * self.matrix_rate * by.scale * length)
+        direction = nearest_orthogonal((kept * m + added * gradient).reshape(-1, *by.sides)).reshape(-1)
+        rate = np.float32(self._matrix_rate(by, by.sides))
         weights[:] = np.float32(1.0 - by.decay) * weights - rate * direction
+
+    def _matrix_rate(self, by: TensorStep, sides: tuple[int, int]) -> float:
+        rows, columns = sides
+        return self.learning_rate * self.matrix_rate * by.scale * math.sqrt(max(rows / columns, 1.0))
 
     @property
     def _adam(self) -> Adam:

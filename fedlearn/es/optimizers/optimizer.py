@@ -26,6 +26,8 @@ class TensorStep(msgspec.Struct, frozen=True):
     sides: tuple[int, int] | None = None
     """Rows and columns of hidden matrices, which lie one after another and take their steps as wholes; None where each
     element takes its own."""
+    threads: int = 1
+    """The most threads that share a large matrix; 0 means as many as there are processors. No bit depends on it."""
 
 
 class Optimizer(Protocol):
