@@ -211,6 +211,8 @@ class Coordinator:
 
     def _synchronise(self, volunteer: Volunteer) -> list[ServerEffect]:
         """Sends the weights, or leaves the volunteer waiting while the server's own replica is between two steps."""
+        if problem := self._plan.refusal(volunteer.memory_bytes):
+            return self._entrance.dismiss(volunteer, Farewell("refused", problem))
         if self._plan.is_seated(volunteer.memory_bytes) and not volunteer.seats:
             volunteer.phase = Phase.SEATED
             return [NeedsSeat(volunteer.peer)]

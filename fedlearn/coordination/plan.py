@@ -37,11 +37,23 @@ class RunPlan(msgspec.Struct, frozen=True):
     show: Callable[[float], tuple[str, float]] | None = None
     """Gives the name and the value by which people know a loss; None: the loss itself."""
     replica_bytes: int = 0
-    """Memory that a whole replica takes, in bytes."""
+    """Memory that a whole replica takes, in bytes; 0: unknown."""
+    undivided: str = ""
+    """The flag that a server is started with so that several volunteers may hold one replica; empty where they may."""
 
     def is_seated(self, memory_bytes: int) -> bool:
         """Whether a volunteer that lends this memory holds a part of the replica; 0 is enough for any."""
         return self.seats > 0 or 0 < memory_bytes < self.replica_bytes
+
+    def refusal(self, memory_bytes: int) -> str:
+        """Why a volunteer that lends this memory can't take part; empty where it can, with others if not alone."""
+        if not (self.undivided and self.is_seated(memory_bytes)):
+            return ""
+        return (
+            f"memory: expected {self.replica_bytes / 1e6:.0f} MB or more, since each volunteer of this run holds the "
+            f"whole model, got {memory_bytes / 1e6:.0f} MB; lend more with --max-memory, or have the server started "
+            f"with {self.undivided}, so that several such machines hold it together"
+        )
 
     def completion(self, step: int, elapsed_s: float) -> str:
         """The reason why the run is complete; empty where it is not."""

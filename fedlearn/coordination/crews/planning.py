@@ -42,6 +42,9 @@ MULTIPLY_ADDS_PER_S_AND_BYTE = 1.0
 MOST_PLANNED = 6
 """Volunteers that are considered for one crew: a plan of 12 takes a second of the server."""
 
+_DIVIDES = {"measure": "--measure losses", "optimizer": "--optimizer adam"}
+"""The flag that lets crews hold the model, by the setting that does not."""
+
 _ROOMY = 2**62
 """Memory that is assumed for volunteers without a limit, in bytes."""
 
@@ -179,6 +182,19 @@ class CrewPlanner:
 def _seats_of(model: ModelCosts, memories: Sequence[int]) -> list[PlannedSeat]:
     """The seats of one crew, with parts in proportion to memories."""
     return list(divide(model, _machines(memories), NEEDS).crews[0].seats)
+
+
+def undivided_of(invitation: Invitation, config: RunConfig) -> tuple[int, str]:
+    """The memory that a whole replica takes, in bytes, and the flag with which crews could hold the model, of a run for
+    whose settings each volunteer holds all of it; 0 and nothing for any other run."""
+    key, _ = _undivided(config)
+    if not (key and invitation.attachment):
+        return 0, ""
+    try:
+        planner = CrewPlanner.of(invitation.attachment, seats=0, wire=config.server.wire)
+    except ValueError:  # no settings would divide it
+        return 0, ""
+    return planner.replica_bytes, _DIVIDES[key]
 
 
 def crew_planner_of(invitation: Invitation, config: RunConfig) -> CrewPlanner | None:

@@ -13,7 +13,7 @@ from fedlearn.config import journal_bytes_kept
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.crews.crews import Crews
-from fedlearn.coordination.crews.planning import CrewPlanner, crew_planner_of
+from fedlearn.coordination.crews.planning import CrewPlanner, crew_planner_of, undivided_of
 from fedlearn.coordination.operator import RunOperator
 from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.credit import Entry
@@ -191,6 +191,7 @@ class Trainer:
     @property
     def _plan(self) -> RunPlan:
         config = self.run.config
+        replica_bytes, undivided = self._undivided
         return RunPlan(
             run=self.run_name,
             invitation=self.run.prepared.invitation,
@@ -206,7 +207,8 @@ class Trainer:
             duration_s=config.run.duration,
             seats=config.server.seats,
             show=self.run.prepared.examiner.show,
-            replica_bytes=self._draftsman.replica_bytes if self._draftsman is not None else 0,
+            replica_bytes=self._draftsman.replica_bytes if self._draftsman is not None else replica_bytes,
+            undivided=undivided,
         )
 
     def coordinator(self, now: float, rules: AuthenticationRules | None = None) -> Coordinator:
@@ -235,6 +237,10 @@ class Trainer:
     @cached_property
     def _draftsman(self) -> CrewPlanner | None:
         return crew_planner_of(self.run.prepared.invitation, self.run.config)
+
+    @cached_property
+    def _undivided(self) -> tuple[int, str]:
+        return undivided_of(self.run.prepared.invitation, self.run.config)
 
     @property
     def elapsed_s(self) -> float:

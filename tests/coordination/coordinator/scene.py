@@ -181,7 +181,12 @@ class Scene:
         return effects
 
     def greet(
-        self, peer: int, name: str | None = None, credentials: Credentials | None = None, held: Held | None = None
+        self,
+        peer: int,
+        name: str | None = None,
+        credentials: Credentials | None = None,
+        held: Held | None = None,
+        memory_bytes: int = 0,
     ) -> list[ServerEffect]:
         """A volunteer is let in, by the identity of its name; what is said on the way to that is left out."""
         called = f"volunteer {peer}" if name is None else name
@@ -189,7 +194,7 @@ class Scene:
         hello = hello_of(credentials, name=called)
         self.connect(peer)
         (challenge,) = sent(Challenge, self.say(peer, hello))
-        proof = proof_of(credentials, hello, challenge)
+        proof = msgspec.structs.replace(proof_of(credentials, hello, challenge), memory_bytes=memory_bytes)
         if held is not None:
             proof = msgspec.structs.replace(proof, held_step=held.step, held_digest=held.digest)
         return self.say(peer, proof)

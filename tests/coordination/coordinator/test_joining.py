@@ -1,3 +1,5 @@
+import pytest
+
 from fedlearn.coordination.effects import Dismiss, Joined, Left, Notice, Send, SendBlock, SendWeights
 from fedlearn.coordination.people.authentication import ADMISSION_LIMIT_S, AuthenticationRules
 from fedlearn.coordination.people.roster import Held
@@ -231,3 +233,20 @@ def test_own_volunteers_need_no_list() -> None:
     scene = Scene(rules=AuthenticationRules(local=own))
     scene.join(1)
     assert parted(scene.allow()) == {}
+
+
+@pytest.mark.parametrize(("lent", "is_let_in"), [(0, True), (1_999_999, False), (2_000_000, True)])
+def test_who_lends_less_than_the_whole_model_takes_where_nobody_holds_a_part_is_told_what_to_do(
+    lent: int, is_let_in: bool
+) -> None:
+    scene = Scene(replica_bytes=2_000_000, undivided="--measure losses")
+    scene.greet(1, memory_bytes=lent)
+    assert (1 in scene.followers) == is_let_in
+    if not is_let_in:
+        kind, reason = parted(scene.effects)[1]
+        assert kind == "refused"
+        assert "expected 2 MB or more" in reason
+        assert "got 2 MB" in reason
+        assert "--max-memory" in reason
+        assert "the server started with --measure losses" in reason
+        assert any("volunteer 1 was sent away: memory: " in notice.text for notice in of(Notice, scene.effects))

@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 
 from fedlearn.coordination.crews import planning as seating  # noqa: E402
-from fedlearn.coordination.crews.planning import MOST_AT_ONCE, MOST_PLANNED, CrewPlanner, crew_planner_of  # noqa: E402
+from fedlearn.coordination.crews.planning import MOST_AT_ONCE, MOST_PLANNED, CrewPlanner, crew_planner_of, undivided_of  # noqa: E402
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES  # noqa: E402
 from fedlearn.tasks.torch.supervised import supervised  # noqa: E402
 from fedlearn.tasks.torch_graph.part import GraphPart  # noqa: E402
@@ -157,6 +157,20 @@ def test_what_needs_the_whole_model_is_not_divided(given: dict[str, int | str], 
     for wanted in ({"seats": 2}, {"shards": 2}):
         with pytest.raises(ConfigError, match=message):
             crew_planner_of(invitation, config_of(**given, **wanted))
+
+
+@pytest.mark.parametrize(
+    ("given", "flag"),
+    [
+        ({"measure": "gradients", "group_size": 1}, "--measure losses"),
+        ({"optimizer": "muon"}, "--optimizer adam"),
+        ({"measure": "losses", "optimizer": "adam"}, ""),
+    ],
+)
+def test_what_would_let_crews_hold_the_model_is_known(given: dict[str, int | str], flag: str) -> None:
+    invitation, config = Invitation("graph", 1, {}, {}, attachment()), config_of(**given)
+    assert undivided_of(invitation, config) == (draftsman().replica_bytes if flag else 0, flag)
+    assert undivided_of(Invitation("function", 1, {}, {}), config) == (0, "")
 
 
 def language(size: int, width: int) -> nn.Module:
