@@ -4,67 +4,38 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import es_core
-from fedlearn.tasks.rnn.cells import CELLS, CellName
-from fedlearn.tasks.rnn.layout import rnn_layout
+from fedlearn.tasks.rnn.cells import CellName
 from tests.es_core.activity_twin import Array, Case, case, run
+from tests.es_core.networks import (
+    CELL_NAMES,
+    TOLERANCE,
+    Float32Array,
+    Network,
+    Population,
+    Tokens,
+    member_losses,
+    network_of,
+    next_log_probabilities,
+    states_of,
+    text_losses,
+)
 
-Float32Array = NDArray[np.float32]
-Tokens = NDArray[np.uint16]
-
-TOLERANCE = 1e-5  # nats per token
 STOP = 3
 CONTEXT = 5
 
 
-class Network:
-    """Weights of a size at which units are neither linear nor saturated, and an initial state far from zero."""
+def network(cell: CellName, vocab: int = 19, hidden: int = 13, layers: int = 2, rank: int = 1) -> Network:
+    return network_of(cell, vocab, hidden, layers, rank=rank, seed=7, gain=1.0)
 
-    def __init__(self, cell: CellName, vocab: int = 19, hidden: int = 13, layers: int = 2, rank: int = 1) -> None:
-        layout = rnn_layout(vocab, hidden, layers, 3.0, cell)
-        weights = np.random.default_rng(7).standard_normal(layout.size).astype(np.float32) * np.float32(0.5)
-        for name, tensor in layout.split(weights).items():
-            if "weight_" in name or name == "head.weight":
-                tensor *= 2.0 / hidden**0.5
-        scales = np.array([tensor.scale for tensor in layout.tensors], dtype=np.float32)
-        self.cell, self.vocab = cell, vocab
-        self.zeros = (CELLS[cell].state_vectors * layers, hidden)
-        self.arguments = ((vocab, hidden, layers), layout.table(rank), scales, weights)
 
-    def member_losses(self, tokens: Tokens, reset_token: int = STOP, **options: Any) -> Float32Array:  # noqa: ANN401
-        """[groups, 6] of windows [groups, sequences, CONTEXT + scored + 1], every second group cold."""
-        return es_core.rnn_member_losses(
-            *self.arguments,
-            seed=77,
-            step=5,
-            first_member=600,
-            group_size=6,
-            tokens=tokens,
-            context=CONTEXT,
-            is_cold=(np.arange(len(tokens)) % 2).astype(np.uint8),
-            sigma=0.05,
-            cell=self.cell,
-            reset_token=reset_token,
-            **options,
-        ).reshape(-1, 6)
-
-    def text_losses(self, tokens: Tokens, state: Float32Array, reset_token: int) -> tuple[Float32Array, Float32Array]:
-        return es_core.rnn_text_losses(
-            *self.arguments,
-            tokens=np.ascontiguousarray(tokens),
-            state=state,
-            cell=self.cell,
-            reset_token=reset_token,
-        )
-
-    def read(self, tokens: Tokens, state: Float32Array) -> tuple[Float32Array, Float32Array]:
-        return es_core.rnn_next_log_probabilities(
-            *self.arguments, tokens=tokens, state=state, cell=self.cell, reset_token=STOP
-        )
+def losses_of(rnn: Network, tokens: Tokens, reset_token: int = STOP, **options: Any) -> Float32Array:  # noqa: ANN401
+    """[groups, 6] of windows [groups, sequences, CONTEXT + scored + 1], every second group cold."""
+    is_cold = (np.arange(len(tokens)) % 2).astype(np.uint8)
+    population = Population(6, tokens, CONTEXT, is_cold)
+    return member_losses(rnn, population, reset_token=reset_token, **options).reshape(-1, 6)
 
 
 def windows_of(vocab: int = 19, n_groups: int = 4, scored: int = 9, seed: int = 1) -> Tokens:
@@ -73,34 +44,33 @@ def windows_of(vocab: int = 19, n_groups: int = 4, scored: int = 9, seed: int = 
     return (tokens + (tokens >= STOP)).astype(np.uint16)
 
 
-def states_of(n_rows: int, shape: tuple[int, int]) -> Float32Array:
-    return np.random.default_rng(4).standard_normal((n_rows, *shape)).astype(np.float32)
-
-
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("cell", ["tanh", "gru", "lstm"])
+@pytest.mark.parametrize("cell", CELL_NAMES)
 def test_a_text_of_documents_costs_what_they_cost_apart(cell: CellName) -> None:
-    rnn = Network(cell)
+    rnn = network(cell)
     first, second = windows_of(seed=2)[:, 0], windows_of(seed=3)[:, 1]
     second[:, 0] = STOP
-    zeros, start = np.zeros((4, *rnn.zeros), np.float32), states_of(4, rnn.zeros)
+    start = states_of(rnn, 4)
+    zeros = np.zeros_like(start)
     # The first document's last prediction is that it ends.
     ended = np.concatenate([first, second[:, :1]], axis=1)
-    apart = rnn.text_losses(ended, start, -1)[0] + rnn.text_losses(second, zeros, -1)[0]
+    apart = text_losses(rnn, ended, start, reset_token=-1)[0] + text_losses(rnn, second, zeros, reset_token=-1)[0]
     whole = np.concatenate([first, second], axis=1)
-    losses, state = rnn.text_losses(whole, start, STOP)
+    losses, state = text_losses(rnn, whole, start, reset_token=STOP)
     np.testing.assert_allclose(losses, apart, rtol=0, atol=1e-4)
-    np.testing.assert_allclose(state, rnn.text_losses(second, zeros, -1)[1], rtol=0, atol=TOLERANCE)
-    assert (np.abs(losses - rnn.text_losses(whole, start, -1)[0]) > 0.01).all()
+    np.testing.assert_allclose(state, text_losses(rnn, second, zeros, reset_token=-1)[1], rtol=0, atol=TOLERANCE)
+    assert (np.abs(losses - text_losses(rnn, whole, start, reset_token=-1)[0]) > 0.01).all()
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize("cell", ["tanh", "gru", "lstm"])
+@pytest.mark.parametrize("cell", CELL_NAMES)
 def test_a_carried_state_ends_where_a_row_reads_the_reset_token(cell: CellName) -> None:
-    rnn = Network(cell)
-    tokens, state = np.array([[STOP], [1], [STOP]], np.uint16), states_of(3, rnn.zeros)
-    log_probabilities, after = rnn.read(tokens, state)
-    expected, from_zero = rnn.read(tokens, np.where([[[True]], [[False]], [[True]]], np.float32(0.0), state))
+    rnn = network(cell)
+    tokens, state = np.array([[STOP], [1], [STOP]], np.uint16), states_of(rnn, 3)
+    log_probabilities, after = next_log_probabilities(rnn, tokens, state, reset_token=STOP)
+    expected, from_zero = next_log_probabilities(
+        rnn, tokens, np.where([[[True]], [[False]], [[True]]], np.float32(0.0), state), reset_token=STOP
+    )
     np.testing.assert_array_equal(log_probabilities, expected)
     np.testing.assert_array_equal(after, from_zero)
     np.testing.assert_array_equal(after[0], after[2])
@@ -122,84 +92,56 @@ KINDS = [
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(("cell", "int8", "rank"), KINDS)
 def test_members_forget_what_stands_before_the_reset_token(cell: CellName, int8: bool, rank: int) -> None:
-    rnn = Network(cell, rank=rank)
+    rnn = network(cell, rank=rank)
     tokens, others = windows_of(seed=2), windows_of(seed=3)
     others[:, :, CONTEXT:] = tokens[:, :, CONTEXT:]
-    assert (rnn.member_losses(tokens, int8=int8) != rnn.member_losses(others, int8=int8))[::2].all()
+    assert (losses_of(rnn, tokens, int8=int8) != losses_of(rnn, others, int8=int8))[::2].all()
     for window in (tokens, others):
         window[:, :, CONTEXT] = STOP
-    losses = rnn.member_losses(tokens, int8=int8)
-    np.testing.assert_array_equal(losses, rnn.member_losses(others, int8=int8))
-    assert (losses != rnn.member_losses(tokens, reset_token=-1, int8=int8)).all()
+    losses = losses_of(rnn, tokens, int8=int8)
+    np.testing.assert_array_equal(losses, losses_of(rnn, others, int8=int8))
+    assert (losses != losses_of(rnn, tokens, reset_token=-1, int8=int8)).all()
     # The noise on a cold group's initial state is forgotten, too.
-    shape, table, scales, weights = rnn.arguments
-    weights = weights.copy()
-    weights[-rnn.zeros[0] * rnn.zeros[1] :] = 0.9
-    rnn.arguments = (shape, table, scales, weights)
-    np.testing.assert_array_equal(losses, rnn.member_losses(tokens, int8=int8))
+    rnn.initial_state[:] = 0.9
+    np.testing.assert_array_equal(losses, losses_of(rnn, tokens, int8=int8))
 
 
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(("cell", "int8", "rank"), KINDS)
 def test_a_reset_within_the_context_counts(cell: CellName, int8: bool, rank: int) -> None:
-    rnn = Network(cell, rank=rank)
+    rnn = network(cell, rank=rank)
     tokens = windows_of()
     tokens[:, :, 2] = STOP
     others = tokens.copy()
     others[:, :, :2] = 1
-    losses = rnn.member_losses(tokens, int8=int8)
-    np.testing.assert_array_equal(losses, rnn.member_losses(others, int8=int8))
-    assert (losses != rnn.member_losses(tokens, reset_token=-1, int8=int8))[::2].all()
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    st.sampled_from(["tanh", "gru", "lstm"]),
-    st.tuples(st.integers(2, 40), st.integers(2, 40), st.integers(1, 3)),
-    st.integers(0, 3),
-    st.integers(0, 99),
-    st.sampled_from([1, 3]),
-)
-def test_fast_losses_agree_with_the_naive_ones(
-    cell: CellName, shape: tuple[int, int, int], rank: int, seed: int, threads: int
-) -> None:
-    rnn = Network(cell, *shape, rank=rank)
-    tokens = np.random.default_rng(seed).integers(0, min(shape[0], 5), (3, 2, 14)).astype(np.uint16)
-    reset_token = seed % min(shape[0], 5)
-    naive = rnn.member_losses(tokens, reset_token, naive=True)
-    before = es_core.current_isa()
-    try:
-        for isa in es_core.supported_isas():
-            es_core.select_isa(isa)
-            fast = rnn.member_losses(tokens, reset_token, threads=threads)
-            np.testing.assert_allclose(fast, naive, rtol=0, atol=TOLERANCE, err_msg=isa)
-    finally:
-        es_core.select_isa(before)
+    losses = losses_of(rnn, tokens, int8=int8)
+    np.testing.assert_array_equal(losses, losses_of(rnn, others, int8=int8))
+    assert (losses != losses_of(rnn, tokens, reset_token=-1, int8=int8))[::2].all()
 
 
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(("hidden", "layers", "rank"), [(64, 1, 1), (33, 3, 1), (20, 2, 2)])
 def test_int8_losses_stay_near_those_of_float32(hidden: int, layers: int, rank: int) -> None:
-    rnn = Network("tanh", hidden=hidden, layers=layers, rank=rank)
+    rnn = network("tanh", hidden=hidden, layers=layers, rank=rank)
     tokens = windows_of(scored=16)
     tokens[:, :, CONTEXT + 3 :: 4] = STOP
-    exact, rough = rnn.member_losses(tokens), rnn.member_losses(tokens, int8=True)
+    exact, rough = losses_of(rnn, tokens), losses_of(rnn, tokens, int8=True)
     assert np.abs(rough - exact).max() < 0.03
-    assert np.abs(exact - rnn.member_losses(tokens, reset_token=-1)).mean() > 3 * np.abs(rough - exact).mean()
+    assert np.abs(exact - losses_of(rnn, tokens, reset_token=-1)).mean() > 3 * np.abs(rough - exact).mean()
 
 
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(("cell", "int8", "rank"), KINDS)
 def test_a_text_without_the_reset_token_costs_the_same_to_the_bit(cell: CellName, int8: bool, rank: int) -> None:
-    rnn = Network(cell, rank=rank)
-    plain = rnn.member_losses(windows_of(), reset_token=-1, int8=int8)
-    np.testing.assert_array_equal(rnn.member_losses(windows_of(), int8=int8), plain)
+    rnn = network(cell, rank=rank)
+    plain = losses_of(rnn, windows_of(), reset_token=-1, int8=int8)
+    np.testing.assert_array_equal(losses_of(rnn, windows_of(), int8=int8), plain)
 
 
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_the_heads_closed_form_knows_of_resets(cell: CellName) -> None:
-    rnn, tokens = Network(cell), windows_of()
+    rnn, tokens = network(cell), windows_of()
     tokens[:, :, CONTEXT + 4] = STOP
 
     def estimate(text: Tokens, reset_token: int) -> NDArray[np.int32]:
@@ -210,12 +152,10 @@ def test_the_heads_closed_form_knows_of_resets(cell: CellName) -> None:
 
     # A text of one document after another has the gradients of both, weighed by their lengths.
     first, second = tokens[:, :, : CONTEXT + 5].copy(), tokens[:, :, CONTEXT + 4 :].copy()
-    zeros = rnn.arguments[3].copy()
-    zeros[-rnn.zeros[0] * rnn.zeros[1] :] = 0.0
     n_first, n_second = first.shape[2] - 1, second.shape[2] - 1
     expected = n_first * estimate(first, -1).astype(np.float64)
     whole = estimate(tokens, STOP)
-    rnn.arguments = (*rnn.arguments[:3], zeros)
+    rnn.initial_state[:] = 0.0
     expected += n_second * estimate(second, -1)
     np.testing.assert_allclose((n_first + n_second) * whole.astype(np.float64), expected, rtol=0, atol=20 * n_first)
 
@@ -292,4 +232,4 @@ def test_credits_that_end_with_their_document_lessen_the_variance() -> None:
 @pytest.mark.parametrize("reset_token", [-2, 19])
 def test_a_reset_token_outside_of_the_vocabulary_is_refused(reset_token: int) -> None:
     with pytest.raises(ValueError, match=rf"reset_token: expected -1 \(none\) or a token below 19, got {reset_token}"):
-        Network("tanh").member_losses(windows_of(), reset_token)
+        losses_of(network("tanh"), windows_of(), reset_token)

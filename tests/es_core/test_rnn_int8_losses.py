@@ -4,17 +4,15 @@ import numpy as np
 import pytest
 
 import es_core
-from fedlearn.tasks.rnn.layout import rnn_layout
-from tests.es_core.test_rnn_losses import Network, Trials, member_losses, network, trials
+from tests.es_core.networks import Network, Population, member_losses, network_of, population_of
 
 INT8_SHAPES = [(65, 64, 1, 1), (67, 33, 3, 1), (11, 20, 2, 2), (3, 2, 1, 1), (300, 130, 1, 3)]
 
 
-def int8_case(vocab: int, hidden: int, layers: int, rank: int) -> tuple[Network, Trials]:
-    rnn = network(vocab, hidden, layers, rank=rank)
-    initial_state = rnn.weights[-layers * hidden :]
-    np.clip(initial_state, -0.9, 0.9, out=initial_state)  # a byte goes no further than 1
-    return rnn, trials(vocab, group_size=32, n_groups=8, batch_size=2, context=5, scored=12)
+def int8_case(vocab: int, hidden: int, layers: int, rank: int) -> tuple[Network, Population]:
+    rnn = network_of("tanh", vocab, hidden, layers, rank=rank)
+    np.clip(rnn.initial_state, -0.9, 0.9, out=rnn.initial_state)  # a byte goes no further than 1
+    return rnn, population_of(vocab, group_size=32, n_groups=8, batch_size=2, context=5, scored=12)
 
 
 @pytest.mark.usefixtures("isa")
@@ -75,7 +73,7 @@ def test_int8_weights_round_alike_on_both_sides_of_zero(layers: int) -> None:
     """With tanh, states change their sign with the embedding and the biases, and the head takes that back."""
     rnn, tried = int8_case(11, 20, layers, 1)
     opposite = rnn._replace(weights=rnn.weights.copy())
-    for name, tensor in rnn_layout(*rnn.shape, embedding_scale=3.0).split(opposite.weights).items():
+    for name, tensor in opposite.parts.items():
         if name in ("embedding.weight", "head.weight", "initial_state") or ".bias_l" in name:
             tensor *= -1.0
     losses = [member_losses(each, tried, sigma=0.0, int8=True) for each in (rnn, opposite)]
