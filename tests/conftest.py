@@ -1,4 +1,5 @@
 import ctypes
+import inspect
 import os
 import platform
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from hypothesis import settings
 
 import es_core
 from fedlearn.config import RunConfig
+from tests.loops import run
 from tests.run_folders import rnn_config
 
 _NICENESS = 18
@@ -47,6 +49,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if file is not None:
         passed = {report.nodeid for report in terminalreporter.getreports("passed")}
         file.write_text("\n".join(sorted(_passed_before(config) | passed)), encoding="utf-8")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is a coroutine."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = inspect.signature(pyfuncitem.obj).parameters
+    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in given}))
+    return True
 
 
 def _passed_before(config: pytest.Config) -> set[str]:

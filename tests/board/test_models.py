@@ -40,59 +40,45 @@ async def asked(process: Models, prompt: str = "") -> list[TextDelta]:
     return [answer async for answer in process.ask(request(prompt))]
 
 
-def test_requests_are_answered_in_turn_by_one_process() -> None:
-    async def main() -> None:
-        process = Models(COMMAND)
-        found = await asyncio.gather(asked(process), asked(process))
-        assert [[answer.add for answer in answers] for answers in found] == [["0", ""], ["1", ""]]
-        assert all(answers[-1].done for answers in found)
-        await process.close()
-
-    asyncio.run(main())
+async def test_requests_are_answered_in_turn_by_one_process() -> None:
+    process = Models(COMMAND)
+    found = await asyncio.gather(asked(process), asked(process))
+    assert [[answer.add for answer in answers] for answers in found] == [["0", ""], ["1", ""]]
+    assert all(answers[-1].done for answers in found)
+    await process.close()
 
 
 @pytest.mark.parametrize("prompt", ["slow", "die"])
-def test_process_that_hangs_or_dies_is_told_and_replaced(monkeypatch: pytest.MonkeyPatch, prompt: str) -> None:
+async def test_process_that_hangs_or_dies_is_told_and_replaced(monkeypatch: pytest.MonkeyPatch, prompt: str) -> None:
     monkeypatch.setattr(models, "LINE_S", 2.0)
-
-    async def main() -> None:
-        process = Models(COMMAND)
-        found = await asked(process, prompt)
-        assert "took too long, or the model failed" in found[-1].error
-        assert found[-1].done
-        assert [answer.add for answer in await asked(process)] == ["0", ""]
-        await process.close()
-
-    asyncio.run(main())
+    process = Models(COMMAND)
+    found = await asked(process, prompt)
+    assert "took too long, or the model failed" in found[-1].error
+    assert found[-1].done
+    assert [answer.add for answer in await asked(process)] == ["0", ""]
+    await process.close()
 
 
-def test_reader_that_leaves_does_not_leave_its_text_to_the_next() -> None:
-    async def main() -> None:
-        process = Models(COMMAND)
-        async with aclosing(process.ask(request("slow"))) as answers:
-            assert (await anext(answers)).add == "0"
-        assert [answer.add for answer in await asked(process)] == ["0", ""]
-        await process.close()
-
-    asyncio.run(main())
+async def test_reader_that_leaves_does_not_leave_its_text_to_the_next() -> None:
+    process = Models(COMMAND)
+    async with aclosing(process.ask(request("slow"))) as answers:
+        assert (await anext(answers)).add == "0"
+    assert [answer.add for answer in await asked(process)] == ["0", ""]
+    await process.close()
 
 
-def test_those_who_wait_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_those_who_wait_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "MAX_WAITING", 1)
-
-    async def main() -> None:
-        process = Models(COMMAND)
-        first = process.ask(request("slow"))
-        await anext(first)
-        second = asyncio.create_task(asked(process))
-        await asyncio.sleep(0)
-        with pytest.raises(BusyError):
-            await asked(process)
-        await first.aclose()
-        assert len(await second) == 2
-        await process.close()
-
-    asyncio.run(main())
+    process = Models(COMMAND)
+    first = process.ask(request("slow"))
+    await anext(first)
+    second = asyncio.create_task(asked(process))
+    await asyncio.sleep(0)
+    with pytest.raises(BusyError):
+        await asked(process)
+    await first.aclose()
+    assert len(await second) == 2
+    await process.close()
 
 
 def test_model_follows_its_run(config: object, run: Run) -> None:
@@ -167,20 +153,17 @@ def test_model_that_fails_is_forgotten_and_said_on_the_terminal(
     assert scribe._model is None
 
 
-def test_process_has_ended_for_everybody_who_ends_it() -> None:
-    async def main() -> None:
-        process = Models(COMMAND)
-        await asked(process)
-        started = process._process
-        assert started is not None
-        first = asyncio.create_task(process.close())
-        await asyncio.sleep(0)
-        await process.close()
-        assert started.returncode is not None
-        await first
-        assert process._process is None
-
-    asyncio.run(main())
+async def test_process_has_ended_for_everybody_who_ends_it() -> None:
+    process = Models(COMMAND)
+    await asked(process)
+    started = process._process
+    assert started is not None
+    first = asyncio.create_task(process.close())
+    await asyncio.sleep(0)
+    await process.close()
+    assert started.returncode is not None
+    await first
+    assert process._process is None
 
 
 def test_model_of_a_run_that_was_made_anew_or_taken_back_is_loaded_again(run: Run) -> None:

@@ -19,7 +19,7 @@ from tests.run_folders import fit_task
 __all__ = ["run"]
 
 
-def test_orders_that_pile_up_are_answered_with_goodbye_before_they_take_the_memory(run: Run) -> None:
+async def test_orders_that_pile_up_are_answered_with_goodbye_before_they_take_the_memory(run: Run) -> None:
     has_begun, may_end = threading.Event(), threading.Event()
 
     def loss(_: dict[str, Float32Array]) -> float:
@@ -27,24 +27,21 @@ def test_orders_that_pile_up_are_answered_with_goodbye_before_they_take_the_memo
         may_end.wait(LIMIT_S)
         return 1.0
 
-    async def main() -> None:
-        scene = Scene(fit_task(loss=loss), budget=MemoryBudget(2**20))
-        scene.answers[Proof] = lambda: welcome(run)
-        scene.answers[Ready] = lambda: [assignment(64)]
-        async with scene.converse() as conversing:
-            await asyncio.to_thread(has_begun.wait, LIMIT_S)
-            for number in range(20):
-                scene.say(DataBlock(number.to_bytes(16, "little"), bytes(2**16)))
-            leave = await conversing
-            may_end.set()
-            await scene.has_heard(Goodbye)
-        assert leave.is_welcome_back
-        assert leave.reason.startswith("memory: expected orders as fast as this machine takes them, 0.26")
-
-    asyncio.run(main())
+    scene = Scene(fit_task(loss=loss), budget=MemoryBudget(2**20))
+    scene.answers[Proof] = lambda: welcome(run)
+    scene.answers[Ready] = lambda: [assignment(64)]
+    async with scene.converse() as conversing:
+        await asyncio.to_thread(has_begun.wait, LIMIT_S)
+        for number in range(20):
+            scene.say(DataBlock(number.to_bytes(16, "little"), bytes(2**16)))
+        leave = await conversing
+        may_end.set()
+        await scene.has_heard(Goodbye)
+    assert leave.is_welcome_back
+    assert leave.reason.startswith("memory: expected orders as fast as this machine takes them, 0.26")
 
 
-def test_activations_that_pile_up_are_answered_with_goodbye(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_activations_that_pile_up_are_answered_with_goodbye(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     budget, waiting = MemoryBudget(2**20), [0]
     monkeypatch.setattr(Worker, "activations_waiting_bytes", property(lambda _: waiting[0]))
 
@@ -52,27 +49,20 @@ def test_activations_that_pile_up_are_answered_with_goodbye(run: Run, monkeypatc
         waiting[0] = budget.max_activations_bytes + 1
         return [DataBlock(bytes(16), bytes(64))]
 
-    async def main() -> None:
-        scene = Scene(fit_task(), budget=budget)
-        scene.answers[Proof] = lambda: welcome(run)
-        scene.answers[Ready] = piled
-        async with scene.converse() as conversing:
-            leave = await conversing
-        assert leave.is_welcome_back
-        assert leave.reason == "memory: expected orders as fast as this machine takes them, 0.524 MB are waiting"
-
-    asyncio.run(main())
+    scene = Scene(fit_task(), budget=budget)
+    scene.answers[Proof] = lambda: welcome(run)
+    scene.answers[Ready] = piled
+    async with scene.converse() as conversing:
+        leave = await conversing
+    assert leave.is_welcome_back
+    assert leave.reason == "memory: expected orders as fast as this machine takes them, 0.524 MB are waiting"
 
 
-def test_line_of_a_neighbour_whose_activations_pile_up_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_line_of_a_neighbour_whose_activations_pile_up_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     budget, cut = MemoryBudget(2**20), list[str]()
     monkeypatch.setattr(Worker, "heard", lambda *_: [])
     monkeypatch.setattr(Worker, "activations_waiting_bytes", property(lambda _: budget.max_activations_bytes + 1))
-
-    async def main() -> None:
-        conversation = Scene(fit_task(), budget=budget).calling(Address("127.0.0.1", 1))
-        monkeypatch.setattr(conversation, "unlinked", lambda reason, *, is_next: cut.append(f"{reason} {is_next}"))
-        conversation.heard(Activations(0, 0, 1, bytes(8), b""))
-
-    asyncio.run(main())
+    conversation = Scene(fit_task(), budget=budget).calling(Address("127.0.0.1", 1))
+    monkeypatch.setattr(conversation, "unlinked", lambda reason, *, is_next: cut.append(f"{reason} {is_next}"))
+    conversation.heard(Activations(0, 0, 1, bytes(8), b""))
     assert cut == ["memory: 0.524 MB are waiting False"]

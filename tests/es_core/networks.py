@@ -91,7 +91,10 @@ def member_losses(
         sigma=sigma,
         cell=network.cell,
         threads=threads,
-        **population._asdict(),
+        group_size=population.group_size,
+        tokens=population.tokens,
+        context=population.context,
+        is_cold=population.is_cold,
         **options,
     )
 

@@ -4,9 +4,9 @@ import asyncio
 import socket
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Literal, final
+from typing import Literal, final
 
 from fedlearn.net.channel import Channel
 from fedlearn.net.tcp import TcpStream
@@ -76,9 +76,8 @@ def admit(channel: Channel, peer: Peer) -> None:
     channel.connection.state = peer.connection.state = State.PROVEN
 
 
-async def settled(test: Coroutine[Any, Any, None]) -> None:
-    """The test, and what it left to be done at other ends."""
-    await test
+async def others_ended() -> None:
+    """Waits for what a test left to be done at other ends."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         await asyncio.wait(others, timeout=SOON_S)

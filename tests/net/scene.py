@@ -1,8 +1,6 @@
-"""What the tests of channels say, and how they run."""
+"""What the tests of channels say."""
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from fedlearn.net.channel import Channel
 from fedlearn.tasks.invitation import Invitation
@@ -10,7 +8,6 @@ from fedlearn.wire.encoding.parcel import pack
 from fedlearn.wire.messages import DataBlock, Hello, Message, Welcome
 from fedlearn.wire.states import State
 from tests.identities import hello_of
-from tests.net.peers import SOON_S
 
 NEVER_S = 3600.0
 MIB = 2**20
@@ -19,18 +16,6 @@ WELCOME = Welcome("7", Invitation("rnn", 3, {}, {}))
 BLOCK = DataBlock(bytes(16), bytes(MIB))
 PARCEL = pack(BLOCK)
 N_BLOCKS = 64
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    """Runs a test; whatever the loop would only have logged fails it."""
-    logged: list[dict[str, Any]] = []
-
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
-        await asyncio.wait_for(test, 2 * SOON_S)
-
-    asyncio.run(main())
-    assert logged == []
 
 
 def ignore(_: Message) -> None:

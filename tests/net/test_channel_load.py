@@ -21,152 +21,123 @@ from fedlearn.wire.encoding.frames import HEADER_BYTES
 from fedlearn.wire.encoding.parcel import pack
 from fedlearn.wire.messages import Goodbye, Ping
 from fedlearn.wire.states import State
+from tests.loops import run
 from tests.net.peers import SOON_S, closed, joined
-from tests.net.scene import HELLO, MIB, N_BLOCKS, NEVER_S, PARCEL, fail, flooding, ignore, run
+from tests.net.scene import HELLO, MIB, N_BLOCKS, NEVER_S, PARCEL, fail, flooding, ignore
 
 pytestmark = pytest.mark.usefixtures("patient")
 
 
-def test_a_peer_that_never_reads_is_dropped_once_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_that_never_reads_is_dropped_once_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TICK_S", 0.0)
-
-    async def main() -> None:
-        async with joined(max_queued_bytes=4 * MIB) as (channel, _, peer):
-            running = asyncio.create_task(channel.run(flooding(channel)))
-            await peer.say(HELLO)
-            found = re.fullmatch(r"it reads too slowly: (\d+) bytes are waiting", await running)
-            assert found is not None
-            assert int(found.group(1)) > 4 * MIB
-            assert (channel.connection.bytes_queued, list(channel.connection.parcels())) == (0, [])
+    async with joined(max_queued_bytes=4 * MIB) as (channel, _, peer):
+        running = asyncio.create_task(channel.run(flooding(channel)))
+        await peer.say(HELLO)
+        found = re.fullmatch(r"it reads too slowly: (\d+) bytes are waiting", await running)
+        assert found is not None
+        assert int(found.group(1)) > 4 * MIB
+        assert (channel.connection.bytes_queued, list(channel.connection.parcels())) == (0, [])
 
 
-def test_a_peer_that_takes_nothing_for_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_that_takes_nothing_for_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TICK_S", 0.0)
     monkeypatch.setattr(module, "STALL_S", 0.1)
-
-    async def main() -> None:
-        async with joined() as (channel, _, peer):
-            running = asyncio.create_task(channel.run(flooding(channel)))
-            await peer.say(HELLO)
-            assert re.fullmatch(r"it does not read: \d+ bytes have waited for 0\.1 s", await running)
-
-    run(main())
+    async with joined() as (channel, _, peer):
+        running = asyncio.create_task(channel.run(flooding(channel)))
+        await peer.say(HELLO)
+        assert re.fullmatch(r"it does not read: \d+ bytes have waited for 0\.1 s", await running)
 
 
-def test_a_peer_for_which_nothing_waits_may_take_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_for_which_nothing_waits_may_take_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TICK_S", 0.0)
     monkeypatch.setattr(module, "STALL_S", 0.0)
+    async with joined() as (channel, _, peer):
+        running = asyncio.create_task(channel.run(ignore))
+        await peer.say(HELLO)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        await peer.say(Goodbye("enough"))
+        assert await running == "the conversation is over"
 
-    async def main() -> None:
+
+async def test_a_peer_holds_little_besides_what_it_shares() -> None:
+    async with joined() as (channel, _, peer):
+        running = asyncio.create_task(channel.run(flooding(channel)))
+        await peer.say(HELLO)
+        while channel.connection.bytes_queued == 0:
+            await asyncio.sleep(0)
+        assert channel.private_bytes <= module.WRITE_BYTES + HEADER_BYTES
+        assert {id(parcel) for parcel in channel.connection.parcels()} == {id(PARCEL)}
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_flood_is_told_from_other_faults() -> None:
+    for data, is_flood in ((pack(Ping()).frame(0) * 1000, True), (bytes(100), False)):
         async with joined() as (channel, _, peer):
             running = asyncio.create_task(channel.run(ignore))
             await peer.say(HELLO)
-            for _ in range(100):
-                await asyncio.sleep(0)
-            await peer.say(Goodbye("enough"))
-            assert await running == "the conversation is over"
-
-    run(main())
+            await peer.write(data)
+            await running
+            assert channel.has_flooded is is_flood
 
 
-def test_a_peer_holds_little_besides_what_it_shares() -> None:
-    async def main() -> None:
-        async with joined() as (channel, _, peer):
-            running = asyncio.create_task(channel.run(flooding(channel)))
-            await peer.say(HELLO)
-            while channel.connection.bytes_queued == 0:
-                await asyncio.sleep(0)
-            assert channel.private_bytes <= module.WRITE_BYTES + HEADER_BYTES
-            assert {id(parcel) for parcel in channel.connection.parcels()} == {id(PARCEL)}
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    run(main())
-
-
-def test_flood_is_told_from_other_faults() -> None:
-    async def main() -> None:
-        for data, is_flood in ((pack(Ping()).frame(0) * 1000, True), (bytes(100), False)):
-            async with joined() as (channel, _, peer):
-                running = asyncio.create_task(channel.run(ignore))
-                await peer.say(HELLO)
-                await peer.write(data)
-                await running
-                assert channel.has_flooded is is_flood
-
-    run(main())
-
-
-def test_others_have_their_turn_while_one_peer_takes_without_end() -> None:
+async def test_others_have_their_turn_while_one_peer_takes_without_end() -> None:
     turns = 0
-
-    async def main() -> None:
-        nonlocal turns
-        here, there = MemoryStream.pair(2**30)
-        server, client = Connection("server", now=time.monotonic()), Connection("client", now=time.monotonic())
-        channel = Channel(server, here, max_queued_bytes=2**30)
-        client.send(HELLO)
-        there.write(client.data_to_send())
-        client.state = State.PROVEN
-        running = asyncio.create_task(channel.run(flooding(channel)))
-        other = asyncio.create_task(channel_to(there, client))
-        while sum(parcel is PARCEL for parcel in server.parcels()) or not server.bytes_out:
-            await asyncio.sleep(0)
-            turns += 1
-        assert turns > N_BLOCKS * MIB // module.WRITE_BYTES // 4
-        for task in (running, other):
-            task.cancel()
-        await asyncio.gather(running, other, return_exceptions=True)
-
-    async def channel_to(stream: MemoryStream, connection: Connection) -> str:
-        return await Channel(connection, stream, max_queued_bytes=2**30).run(ignore)
-
-    run(main())
+    here, there = MemoryStream.pair(2**30)
+    server, client = Connection("server", now=time.monotonic()), Connection("client", now=time.monotonic())
+    channel = Channel(server, here, max_queued_bytes=2**30)
+    client.send(HELLO)
+    there.write(client.data_to_send())
+    client.state = State.PROVEN
+    running = asyncio.create_task(channel.run(flooding(channel)))
+    other = asyncio.create_task(Channel(client, there, max_queued_bytes=2**30).run(ignore))
+    while sum(parcel is PARCEL for parcel in server.parcels()) or not server.bytes_out:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > N_BLOCKS * MIB // module.WRITE_BYTES // 4
+    for task in (running, other):
+        task.cancel()
+    await asyncio.gather(running, other, return_exceptions=True)
 
 
-def test_a_peer_for_which_no_more_than_that_waits_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_for_which_no_more_than_that_waits_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TICK_S", 0.0)
+    async with joined(max_queued_bytes=N_BLOCKS * MIB + 4096) as (channel, _, peer):
+        ticks, seen = asyncio.Event(), list[int]()
+        tick = channel.connection.tick
 
-    async def main() -> None:
-        async with joined(max_queued_bytes=N_BLOCKS * MIB + 4096) as (channel, _, peer):
-            ticks, seen = asyncio.Event(), list[int]()
-            tick = channel.connection.tick
+        def counted(now: float) -> None:
+            tick(now)
+            seen.append(channel.connection.bytes_queued)
+            if len(seen) > 5 and seen[-1] == seen[-5] > 0:
+                ticks.set()
 
-            def counted(now: float) -> None:
-                tick(now)
-                seen.append(channel.connection.bytes_queued)
-                if len(seen) > 5 and seen[-1] == seen[-5] > 0:
-                    ticks.set()
-
-            monkeypatch.setattr(channel.connection, "tick", counted)
-            running = asyncio.create_task(channel.run(flooding(channel)))
-            await peer.say(HELLO)
-            peer.connection.state = State.PROVEN
-            await ticks.wait()
-            assert not running.done()
-            arrived = 0
-            while arrived < 1 + N_BLOCKS:
-                arrived += len(peer.connection.receive_data(await peer.hear(), 0.0))
-            await peer.say(Goodbye("enough"))
-            assert await running == "the conversation is over"
-
-    run(main())
+        monkeypatch.setattr(channel.connection, "tick", counted)
+        running = asyncio.create_task(channel.run(flooding(channel)))
+        await peer.say(HELLO)
+        peer.connection.state = State.PROVEN
+        await ticks.wait()
+        assert not running.done()
+        arrived = 0
+        while arrived < 1 + N_BLOCKS:
+            arrived += len(peer.connection.receive_data(await peer.hear(), 0.0))
+        await peer.say(Goodbye("enough"))
+        assert await running == "the conversation is over"
 
 
-def test_a_socket_does_not_outlive_its_channel_by_a_peer_that_never_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_socket_does_not_outlive_its_channel_by_a_peer_that_never_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "TICK_S", 0.0)
     monkeypatch.setattr(module, "STALL_S", 0.1)
-
-    async def main() -> None:
-        async with joined() as (channel, writer, peer):
-            running = asyncio.create_task(channel.run(flooding(channel)))
-            await peer.say(HELLO)
-            await running
-            assert writer.transport.get_write_buffer_size() == 0
-            await asyncio.wait_for(closed(writer), SOON_S)
-            assert (channel.connection.bytes_queued, list(channel.connection.parcels())) == (0, [])
-
-    run(main())
+    async with joined() as (channel, writer, peer):
+        running = asyncio.create_task(channel.run(flooding(channel)))
+        await peer.say(HELLO)
+        await running
+        assert writer.transport.get_write_buffer_size() == 0
+        await asyncio.wait_for(closed(writer), SOON_S)
+        assert (channel.connection.bytes_queued, list(channel.connection.parcels())) == (0, [])
 
 
 @pytest.mark.parametrize(
@@ -221,44 +192,35 @@ def test_nothing_of_a_peer_outlives_its_channel(monkeypatch: pytest.MonkeyPatch,
         gc.enable()
 
 
-def test_others_have_their_turn_while_one_peer_sends_without_end() -> None:
+async def test_others_have_their_turn_while_one_peer_sends_without_end() -> None:
     turns = 0
-
-    async def main() -> None:
-        nonlocal turns
-        here, there = MemoryStream.pair(2**30)
-        client = Connection("client", now=time.monotonic())
-        client.send(HELLO)
-        there.write(pack(Ping()).frame(0) * 100_000)
-        there.close()
-        running = asyncio.create_task(Channel(client, here, max_queued_bytes=2**30).run(ignore))
-        while not running.done():
-            await asyncio.sleep(0)
-            turns += 1
-        assert turns > 26 * 100_000 // module.READ_BYTES
-
-    run(main())
+    here, there = MemoryStream.pair(2**30)
+    client = Connection("client", now=time.monotonic())
+    client.send(HELLO)
+    there.write(pack(Ping()).frame(0) * 100_000)
+    there.close()
+    running = asyncio.create_task(Channel(client, here, max_queued_bytes=2**30).run(ignore))
+    while not running.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 26 * 100_000 // module.READ_BYTES
 
 
-def test_something_waits_from_when_it_began_until_it_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_something_waits_from_when_it_began_until_it_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TICK_S", 0.0)
-
-    async def main() -> None:
-        async with joined() as (channel, _, peer):
-            running = asyncio.create_task(channel.run(ignore))
-            await peer.say(HELLO)
-            ping = pack(Ping()).frame(0)
-            await peer.write(ping[:20])
-            while channel.private_bytes == 0:
-                await asyncio.sleep(0)
-            began = channel.waiting_since
-            for _ in range(100):
-                await asyncio.sleep(0)
-            assert channel.waiting_since == began
-            await peer.write(ping[20:])
-            while channel.waiting_since == began:
-                await asyncio.sleep(0)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    run(main())
+    async with joined() as (channel, _, peer):
+        running = asyncio.create_task(channel.run(ignore))
+        await peer.say(HELLO)
+        ping = pack(Ping()).frame(0)
+        await peer.write(ping[:20])
+        while channel.private_bytes == 0:
+            await asyncio.sleep(0)
+        began = channel.waiting_since
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert channel.waiting_since == began
+        await peer.write(ping[20:])
+        while channel.waiting_since == began:
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

@@ -17,7 +17,7 @@ from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.messages import Assignment, Message, Ping, Result
 from fedlearn.wire.states import State
 from tests.net.peers import Peer, joined
-from tests.net.scene import HELLO, MIB, run
+from tests.net.scene import HELLO, MIB
 from tests.wire.conftest import EXAMPLES
 
 N_PEERS = 8
@@ -116,15 +116,12 @@ async def end_of(parcel: Parcel, hear: Callable[[Message], None], end: End | Non
 
 
 @pytest.mark.parametrize("kind", ENDS)
-def test_nothing_of_what_a_peer_said_outlives_its_channel(kind: str) -> None:
-    async def main() -> None:
+async def test_nothing_of_what_a_peer_said_outlives_its_channel(kind: str) -> None:
+    await end_of(*ENDS[kind])
+    before, _ = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    for _ in range(N_PEERS):
         await end_of(*ENDS[kind])
-        before, _ = tracemalloc.get_traced_memory()
-        tracemalloc.reset_peak()
-        for _ in range(N_PEERS):
-            await end_of(*ENDS[kind])
-        after, peak = tracemalloc.get_traced_memory()
-        assert peak - before > HALF  # it was there
-        assert after - before < HALF
-
-    run(main())
+    after, peak = tracemalloc.get_traced_memory()
+    assert peak - before > HALF  # it was there
+    assert after - before < HALF

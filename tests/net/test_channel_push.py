@@ -1,8 +1,7 @@
 """Messages that a channel is given by the loop itself: whatever they do ends that conversation only."""
 
 import asyncio
-import gc
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from fedlearn.wire.errors import RemoteProtocolError
 from fedlearn.wire.messages import Farewell, Goodbye, Hello, Message, Ping, Proof
 from fedlearn.wire.states import State
 from tests.identities import hello_of
-from tests.net.peers import SOON_S, Peer, joined
+from tests.net.peers import Peer, joined
 
 HELLO = hello_of()
 PROOF = Proof(bytes(64))
@@ -24,19 +23,6 @@ PROOF = Proof(bytes(64))
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No tick comes to the rescue."""
     monkeypatch.setattr(module, "TICK_S", 3600.0)
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    """Runs a test; whatever the loop would only have logged fails it."""
-    logged: list[dict[str, Any]] = []
-
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
-        await asyncio.wait_for(test, SOON_S)
-
-    asyncio.run(main())
-    gc.collect()  # asyncio tells of an error that nobody asked for when it is forgotten
-    assert logged == []
 
 
 async def greeted(channel: Channel, peer: Peer, then: Callable[[Message], None]) -> "asyncio.Task[str]":
@@ -53,98 +39,77 @@ def protocol_of(channel: Channel) -> Any:  # noqa: ANN401 (asyncio's own types)
     return channel._stream._writer.transport.get_protocol()  # type: ignore[attr-defined]
 
 
-def test_a_line_pushes_from_the_first_message_on() -> None:
-    async def main() -> None:
-        heard: list[Message] = []
-        async with joined() as (channel, _, peer):
-            running = await greeted(channel, peer, heard.append)
-            assert isinstance(protocol_of(channel), asyncio.BufferedProtocol)
-            await peer.say(PROOF)
-            await peer.say(Goodbye("enough"))
-            assert await running == "the conversation is over"
-            assert [type(message) for message in heard] == [Proof, Goodbye]
-
-    run(main())
+async def test_a_line_pushes_from_the_first_message_on() -> None:
+    heard: list[Message] = []
+    async with joined() as (channel, _, peer):
+        running = await greeted(channel, peer, heard.append)
+        assert isinstance(protocol_of(channel), asyncio.BufferedProtocol)
+        await peer.say(PROOF)
+        await peer.say(Goodbye("enough"))
+        assert await running == "the conversation is over"
+        assert [type(message) for message in heard] == [Proof, Goodbye]
 
 
-def test_a_bug_ends_the_conversation_and_is_not_left_to_the_loop() -> None:
+async def test_a_bug_ends_the_conversation_and_is_not_left_to_the_loop() -> None:
     def fail(_: Message) -> None:
         raise RuntimeError("a bug")
 
-    async def main() -> None:
-        async with joined() as (channel, _, peer):
-            running = await greeted(channel, peer, fail)
-            await peer.say(PROOF)
-            with pytest.raises(RuntimeError, match="a bug"):
-                await running
-            assert await peer.hear() == b""
-
-    run(main())
+    async with joined() as (channel, _, peer):
+        running = await greeted(channel, peer, fail)
+        await peer.say(PROOF)
+        with pytest.raises(RuntimeError, match="a bug"):
+            await running
+        assert await peer.hear() == b""
 
 
-def test_whoever_breaks_the_protocol_learns_why() -> None:
+async def test_whoever_breaks_the_protocol_learns_why() -> None:
     def refuse(_: Message) -> None:
         raise RemoteProtocolError("its Proof is none")
 
-    async def main() -> None:
-        async with joined() as (channel, _, peer):
-            running = await greeted(channel, peer, refuse)
-            await peer.say(PROOF)
-            assert await running == "its Proof is none"
-            farewell = await peer.next_message()
-            assert farewell == Farewell("refused", "its Proof is none")
-
-    run(main())
+    async with joined() as (channel, _, peer):
+        running = await greeted(channel, peer, refuse)
+        await peer.say(PROOF)
+        assert await running == "its Proof is none"
+        farewell = await peer.next_message()
+        assert farewell == Farewell("refused", "its Proof is none")
 
 
-def test_nothing_is_heard_of_whoever_was_dropped() -> None:
-    async def main() -> None:
-        heard: list[Message] = []
-        async with joined() as (channel, _, peer):
-            running = await greeted(channel, peer, heard.append)
-            channel.drop("it held too much")
-            channel._pushed(pack(PROOF).frame(0), heard.append)
-            assert await running == "it held too much"
-            channel._pushed(pack(PROOF).frame(0), heard.append)
-            assert heard == []
-
-    run(main())
+async def test_nothing_is_heard_of_whoever_was_dropped() -> None:
+    heard: list[Message] = []
+    async with joined() as (channel, _, peer):
+        running = await greeted(channel, peer, heard.append)
+        channel.drop("it held too much")
+        channel._pushed(pack(PROOF).frame(0), heard.append)
+        assert await running == "it held too much"
+        channel._pushed(pack(PROOF).frame(0), heard.append)
+        assert heard == []
 
 
-def test_a_bug_in_who_was_dropped_meanwhile_is_forgotten() -> None:
-    async def main() -> None:
-        async with joined() as (channel, _, peer):
+async def test_a_bug_in_who_was_dropped_meanwhile_is_forgotten() -> None:
+    async with joined() as (channel, _, peer):
 
-            def drop(_: Message) -> None:
-                channel.drop("too much")
-                raise RuntimeError("a bug")
+        def drop(_: Message) -> None:
+            channel.drop("too much")
+            raise RuntimeError("a bug")
 
-            running = await greeted(channel, peer, drop)
-            await peer.say(PROOF)
-            assert await running == "too much"
-
-    run(main())
+        running = await greeted(channel, peer, drop)
+        await peer.say(PROOF)
+        assert await running == "too much"
 
 
-def test_a_message_after_the_parting_word_changes_nothing() -> None:
-    async def main() -> None:
-        async with joined() as (channel, _, peer):
-            running = await greeted(channel, peer, lambda _: None)
-            await peer.write(pack(Goodbye("enough")).frame(0) + pack(PROOF).frame(0))
-            assert "may not come when the sender has parted" in await running
-
-    run(main())
+async def test_a_message_after_the_parting_word_changes_nothing() -> None:
+    async with joined() as (channel, _, peer):
+        running = await greeted(channel, peer, lambda _: None)
+        await peer.write(pack(Goodbye("enough")).frame(0) + pack(PROOF).frame(0))
+        assert "may not come when the sender has parted" in await running
 
 
-def test_a_bug_is_not_reported_where_the_line_ended_first() -> None:
+async def test_a_bug_is_not_reported_where_the_line_ended_first() -> None:
     def fail(_: Message) -> None:
         raise RuntimeError("a bug")
 
-    async def main() -> None:
-        async with joined() as (channel, _, peer):
-            running = await greeted(channel, peer, fail)
-            channel._pushed(pack(PROOF).frame(0), fail)
-            channel._stream._reader.feed_eof()  # type: ignore[attr-defined]
-            assert await running == "the connection was closed"
-
-    run(main())
+    async with joined() as (channel, _, peer):
+        running = await greeted(channel, peer, fail)
+        channel._pushed(pack(PROOF).frame(0), fail)
+        channel._stream._reader.feed_eof()  # type: ignore[attr-defined]
+        assert await running == "the connection was closed"

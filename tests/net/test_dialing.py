@@ -3,12 +3,12 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -24,7 +24,7 @@ from fedlearn.net.tls import (
     server_context,
 )
 from tests.net.certificates import issued, write_pem
-from tests.net.peers import SOON_S, closed, settled
+from tests.net.peers import SOON_S, closed, others_ended
 
 YEAR = timedelta(365)
 
@@ -55,6 +55,7 @@ async def listening(context: ssl.SSLContext | None) -> AsyncIterator[tuple[Liste
     server = await asyncio.start_server(listener.accept, "127.0.0.1", 0, ssl=context)
     async with server:
         yield listener, server.sockets[0].getsockname()[1]
+        await others_ended()
 
 
 @asynccontextmanager
@@ -65,10 +66,6 @@ async def dialed(address: Address) -> AsyncIterator[DialedLine]:
     finally:
         line.writer.close()
         await closed(line.writer)
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(settled(test))
 
 
 @pytest.fixture
@@ -92,25 +89,21 @@ def refused(address: Callable[[int], Address], context: ssl.SSLContext | None) -
                 return  # it heard the beginning of a handshake
             assert listener.heard == []
 
-    run(main())
+    asyncio.run(main())
     return reasons[0]
 
 
-def test_server_with_the_fingerprint_is_spoken_to_over_tls_1_3(own: Path) -> None:
+async def test_server_with_the_fingerprint_is_spoken_to_over_tls_1_3(own: Path) -> None:
     certificate = read_certificate(own)
-
-    async def main() -> None:
-        async with listening(server_context(own, own)) as (listener, port):
-            address = Address("127.0.0.1", port, True, fingerprint_of(certificate))
-            async with dialed(address) as line:
-                assert line.binding == binding_of(certificate)
-                assert line.writer.get_extra_info("ssl_object").version() == "TLSv1.3"
-                line.writer.write(b"hello")
-                assert await line.reader.readexactly(5) == b"heard"
-            await listener.is_closed.wait()
-            assert b"".join(listener.heard) == b"hello"
-
-    run(main())
+    async with listening(server_context(own, own)) as (listener, port):
+        address = Address("127.0.0.1", port, True, fingerprint_of(certificate))
+        async with dialed(address) as line:
+            assert line.binding == binding_of(certificate)
+            assert line.writer.get_extra_info("ssl_object").version() == "TLSv1.3"
+            line.writer.write(b"hello")
+            assert await line.reader.readexactly(5) == b"heard"
+        await listener.is_closed.wait()
+        assert b"".join(listener.heard) == b"hello"
 
 
 def test_server_with_another_certificate_is_not_spoken_to(own: Path) -> None:
@@ -132,20 +125,17 @@ def test_certificate_with_the_fingerprint_that_is_not_valid_today_is_refused(
 
 
 @pytest.mark.parametrize("fingerprint", ["A" * 24, ""])
-def test_server_without_tls_is_not_spoken_to(fingerprint: str) -> None:
-    async def main() -> None:
-        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(1)
-            writer.write(b"fL and so on, without encryption")
-            writer.close()
-            await closed(writer)
+async def test_server_without_tls_is_not_spoken_to(fingerprint: str) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"fL and so on, without encryption")
+        writer.close()
+        await closed(writer)
 
-        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            with pytest.raises(UntrustedServerError, match=r"expected TLS 1\.3, the server answers otherwise"):
-                await dial(Address("127.0.0.1", port, True, fingerprint))
-
-    run(main())
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(UntrustedServerError, match=r"expected TLS 1\.3, the server answers otherwise"):
+            await dial(Address("127.0.0.1", port, True, fingerprint))
 
 
 def test_older_tls_is_refused_by_the_client(own: Path) -> None:
@@ -167,18 +157,14 @@ def test_older_tls_is_refused_by_the_client(own: Path) -> None:
         shaking.result(SOON_S)
 
 
-def test_older_tls_is_refused_by_the_server(own: Path) -> None:
+async def test_older_tls_is_refused_by_the_server(own: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-
-    async def main() -> None:
-        async with listening(server_context(own, own)) as (listener, port):
-            with pytest.raises((ssl.SSLError, ConnectionError)):
-                await asyncio.open_connection("127.0.0.1", port, ssl=context)
-            assert listener.heard == []
-
-    run(main())
+    async with listening(server_context(own, own)) as (listener, port):
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        assert listener.heard == []
 
 
 def test_without_a_fingerprint_authorities_vouch_for_the_certificate_and_its_name(
@@ -192,7 +178,7 @@ def test_without_a_fingerprint_authorities_vouch_for_the_certificate_and_its_nam
         async with listening(server_context(path, path)) as (_, port), dialed(Address("localhost", port, True)) as line:
             assert line.binding == binding_of(read_certificate(path))
 
-    run(main())
+    asyncio.run(main())
     reason = refused(lambda port: Address("127.0.0.1", port, True), server_context(path, path))
     assert "IP address mismatch" in reason
     late = write_pem(tmp_path / "late.pem", issued("localhost", issuer=authority, begins=-2 * YEAR, ends=-YEAR))
@@ -206,28 +192,22 @@ def test_without_a_fingerprint_a_certificate_of_its_own_is_refused_with_the_reme
     assert "copy the line that the server prints, with its fingerprint" in reason
 
 
-def test_plain_address_is_spoken_to_plainly() -> None:
-    async def main() -> None:
-        async with listening(None) as (listener, port), dialed(Address("127.0.0.1", port)) as line:
-            assert line.binding == b""
-            line.writer.write(b"hello")
-            assert await line.reader.readexactly(5) == b"heard"
-            assert listener.heard == [b"hello"]
-
-    run(main())
+async def test_plain_address_is_spoken_to_plainly() -> None:
+    async with listening(None) as (listener, port), dialed(Address("127.0.0.1", port)) as line:
+        assert line.binding == b""
+        line.writer.write(b"hello")
+        assert await line.reader.readexactly(5) == b"heard"
+        assert listener.heard == [b"hello"]
 
 
-def test_line_that_breaks_in_the_handshake_is_no_verdict_on_the_server() -> None:
-    async def main() -> None:
-        async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.close()
-            await closed(writer)
+async def test_line_that_breaks_in_the_handshake_is_no_verdict_on_the_server() -> None:
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+        await closed(writer)
 
-        async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
-            with pytest.raises(ConnectionError, match=r"the line broke while encryption was agreed on"):
-                await dial(Address("127.0.0.1", server.sockets[0].getsockname()[1], True, "A" * 24))
-
-    run(main())
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        with pytest.raises(ConnectionError, match=r"the line broke while encryption was agreed on"):
+            await dial(Address("127.0.0.1", server.sockets[0].getsockname()[1], True, "A" * 24))
 
 
 def test_client_takes_nothing_below_tls_1_3() -> None:

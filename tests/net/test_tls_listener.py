@@ -12,7 +12,7 @@ from fedlearn.net.address import Address, fingerprint_of
 from fedlearn.net.dialing import dial
 from fedlearn.net.tls import make_certificate, read_certificate, server_context
 from fedlearn.net.tls_listener import TlsListener
-from tests.net.peers import SOON_S, closed, settled
+from tests.net.peers import SOON_S, closed, others_ended
 
 
 @pytest.fixture
@@ -37,6 +37,7 @@ async def listening(own: Path) -> AsyncIterator[tuple[TlsListener, Address]]:
         yield listener, address
     finally:
         listener.close()
+        await others_ended()
 
 
 async def is_answered(address: Address) -> None:
@@ -53,35 +54,28 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-def test_callers_are_answered_one_after_the_other(own: Path) -> None:
-    async def main() -> None:
-        async with listening(own) as (listener, address):
-            for _ in range(3):
-                await is_answered(address)
-            await until(lambda: listener.n_handshakes == 0)
-
-    asyncio.run(settled(main()))
+async def test_callers_are_answered_one_after_the_other(own: Path) -> None:
+    async with listening(own) as (listener, address):
+        for _ in range(3):
+            await is_answered(address)
+        await until(lambda: listener.n_handshakes == 0)
 
 
-def test_callers_that_never_shake_hands_are_given_up_for_those_who_do(
+async def test_callers_that_never_shake_hands_are_given_up_for_those_who_do(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_HANDSHAKES", 4)
-
-    async def main() -> None:
-        async with listening(own) as (listener, address):
-            silent = [socket.create_connection((address.host, address.port)) for _ in range(20)]
-            try:
-                await is_answered(address)
-                assert listener.n_handshakes <= 4
-                for line in silent[:16]:
-                    line.setblocking(False)
-                    assert await asyncio.wait_for(gone(line), SOON_S)
-            finally:
-                for line in silent:
-                    line.close()
-
-    asyncio.run(settled(main()))
+    async with listening(own) as (listener, address):
+        silent = [socket.create_connection((address.host, address.port)) for _ in range(20)]
+        try:
+            await is_answered(address)
+            assert listener.n_handshakes <= 4
+            for line in silent[:16]:
+                line.setblocking(False)
+                assert await asyncio.wait_for(gone(line), SOON_S)
+        finally:
+            for line in silent:
+                line.close()
 
 
 async def gone(line: socket.socket) -> bool:
@@ -91,59 +85,47 @@ async def gone(line: socket.socket) -> bool:
         return True
 
 
-def test_handshake_that_does_not_end_is_given_up(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_handshake_that_does_not_end_is_given_up(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HANDSHAKE_S", 0.05)
-
-    async def main() -> None:
-        async with listening(own) as (listener, address):
-            with socket.create_connection((address.host, address.port)) as line:
-                line.setblocking(False)
-                assert await asyncio.wait_for(gone(line), SOON_S)
-            await until(lambda: listener.n_handshakes == 0)
-
-    asyncio.run(settled(main()))
+    async with listening(own) as (listener, address):
+        with socket.create_connection((address.host, address.port)) as line:
+            line.setblocking(False)
+            assert await asyncio.wait_for(gone(line), SOON_S)
+        await until(lambda: listener.n_handshakes == 0)
 
 
-def test_caller_without_tls_ends_only_itself(own: Path) -> None:
-    async def main() -> None:
-        async with listening(own) as (_, address):
-            with socket.create_connection((address.host, address.port)) as line:
-                line.sendall(b"GET / HTTP/1.1\r\n\r\n")
-                line.setblocking(False)
-                assert await asyncio.wait_for(gone(line), SOON_S)
-            await is_answered(address)
-
-    asyncio.run(settled(main()))
+async def test_caller_without_tls_ends_only_itself(own: Path) -> None:
+    async with listening(own) as (_, address):
+        with socket.create_connection((address.host, address.port)) as line:
+            line.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            line.setblocking(False)
+            assert await asyncio.wait_for(gone(line), SOON_S)
+        await is_answered(address)
 
 
-def test_listening_goes_on_after_the_system_had_no_socket_left(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_listening_goes_on_after_the_system_had_no_socket_left(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "RETRY_S", 0.0)
+    loop = asyncio.get_running_loop()
+    accept, refusals = loop.sock_accept, iter([OSError(24, "Too many open files")] * 3)
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        accept, refusals = loop.sock_accept, iter([OSError(24, "Too many open files")] * 3)
+    async def refuse(sock: socket.socket) -> object:
+        for refusal in refusals:
+            raise refusal
+        return await accept(sock)
 
-        async def refuse(sock: socket.socket) -> object:
-            for refusal in refusals:
-                raise refusal
-            return await accept(sock)
-
-        monkeypatch.setattr(loop, "sock_accept", refuse)
-        async with listening(own) as (_, address):
-            await is_answered(address)
-
-    asyncio.run(settled(main()))
+    monkeypatch.setattr(loop, "sock_accept", refuse)
+    async with listening(own) as (_, address):
+        await is_answered(address)
 
 
-def test_nobody_is_heard_once_it_is_closed(own: Path) -> None:
-    async def main() -> None:
-        async with listening(own) as (listener, address):
-            with socket.create_connection((address.host, address.port)) as line:
-                await until(lambda: listener.n_handshakes == 1)
-                listener.close()
-                with pytest.raises((ConnectionError, ssl.SSLError)):
-                    await dial(address)  # at once, when the event loop has not heard of the end yet
-                line.setblocking(False)
-                assert await asyncio.wait_for(gone(line), SOON_S)
-
-    asyncio.run(settled(main()))
+async def test_nobody_is_heard_once_it_is_closed(own: Path) -> None:
+    async with listening(own) as (listener, address):
+        with socket.create_connection((address.host, address.port)) as line:
+            await until(lambda: listener.n_handshakes == 1)
+            listener.close()
+            with pytest.raises((ConnectionError, ssl.SSLError)):
+                await dial(address)  # at once, when the event loop has not heard of the end yet
+            line.setblocking(False)
+            assert await asyncio.wait_for(gone(line), SOON_S)

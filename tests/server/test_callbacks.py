@@ -84,7 +84,7 @@ def test_callbacks_are_told_of_a_run_from_its_beginning_to_its_end(scene_of: Sce
     assert listener.begun.settings["steps"] == 2
 
 
-def test_a_look_names_the_step_of_the_weights_that_it_was_at(
+async def test_a_look_names_the_step_of_the_weights_that_it_was_at(
     scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = scene_of(sample_time=1e-9)
@@ -96,14 +96,10 @@ def test_a_look_names_the_step_of_the_weights_that_it_was_at(
         return copy()
 
     monkeypatch.setattr(scene.trainer, "copy", copied)
-
-    async def main() -> None:
-        async with scene.serving():
-            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
-            await scene.said("validation loss")
-            conversing.cancel()
-
-    asyncio.run(main())
+    async with scene.serving():
+        conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+        await scene.said("validation loss")
+        conversing.cancel()
     assert listener.examined[0] == steps[0] > 0
 
 
@@ -119,19 +115,15 @@ def test_a_server_of_the_command_line_tells_the_callbacks_that_it_was_given(
     assert (listener.heard[0], listener.heard[-1]) == ("begin", "end: all 5 steps are done")
 
 
-def test_a_volunteer_that_goes_is_told_with_its_reason(scene_of: SceneOf) -> None:
+async def test_a_volunteer_that_goes_is_told_with_its_reason(scene_of: SceneOf) -> None:
     scene = scene_of()
     listener = Listener(scene.run.folder)
     scene.callbacks = [listener]
-
-    async def main() -> None:
-        async with scene.serving():
-            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
-            await scene.said("step ")
-            conversing.cancel()
-            await scene.said("Ada left: ")
-
-    asyncio.run(main())
+    async with scene.serving():
+        conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+        await scene.said("step ")
+        conversing.cancel()
+        await scene.said("Ada left: ")
     assert [line for line in listener.heard if line.startswith("Ada")][1].startswith("Ada left: ")
     assert listener.heard[-1] == "end: the server was stopped"
 

@@ -45,60 +45,45 @@ def test_who_flooded_is_told_how_long_to_stay_away() -> None:
     assert door.objection("192.0.2.7", n_inside=0, now=60.0) == ""
 
 
-def test_who_is_turned_away_hears_why_before_or_after_its_hello() -> None:
-    async def main() -> None:
-        here, there = MemoryStream.pair()
-        turning = asyncio.create_task(ConnectionPolicy().turn_away(here, "it is full", now=0.0))
-        client = Connection("client", now=0.0)
-        client.send(Hello(PROTOCOL_VERSION, "Ada", 1))
-        there.write(client.data_to_send())
-        assert client.receive_data(await there.read(4096), 0.0) == [Farewell("try_again", "it is full")]
-        there.close()
-        await turning
-
-    asyncio.run(main())
+async def test_who_is_turned_away_hears_why_before_or_after_its_hello() -> None:
+    here, there = MemoryStream.pair()
+    turning = asyncio.create_task(ConnectionPolicy().turn_away(here, "it is full", now=0.0))
+    client = Connection("client", now=0.0)
+    client.send(Hello(PROTOCOL_VERSION, "Ada", 1))
+    there.write(client.data_to_send())
+    assert client.receive_data(await there.read(4096), 0.0) == [Farewell("try_again", "it is full")]
+    there.close()
+    await turning
 
 
-def test_who_sends_without_end_is_heard_for_a_while_only() -> None:
+async def test_who_sends_without_end_is_heard_for_a_while_only() -> None:
     n_sent = 2**20
-
-    async def main() -> None:
-        here, there = MemoryStream.pair(2**30)
-        there.write(bytes(n_sent))
-        await ConnectionPolicy().turn_away(here, "it is full", now=0.0)
-        assert len(await here.read(n_sent)) == n_sent - 2**16
-
-    asyncio.run(main())
+    here, there = MemoryStream.pair(2**30)
+    there.write(bytes(n_sent))
+    await ConnectionPolicy().turn_away(here, "it is full", now=0.0)
+    assert len(await here.read(n_sent)) == n_sent - 2**16
 
 
-def test_who_does_not_go_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_does_not_go_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PARTING_S", 0.0)
-
-    async def main() -> None:
-        here, there = MemoryStream.pair()
-        async with asyncio.timeout(LIMIT_S):
-            await ConnectionPolicy().turn_away(here, "it is full", now=0.0)
-        assert await there.read(4096)
-
-    asyncio.run(main())
+    here, there = MemoryStream.pair()
+    async with asyncio.timeout(LIMIT_S):
+        await ConnectionPolicy().turn_away(here, "it is full", now=0.0)
+    assert await there.read(4096)
 
 
-def test_only_so_many_are_turned_away_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_so_many_are_turned_away_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_TURNED_AWAY", 1)
-
-    async def main() -> None:
-        door, (first, other), (second, silent) = ConnectionPolicy(), MemoryStream.pair(), MemoryStream.pair()
-        turning = asyncio.create_task(door.turn_away(first, "it is full", now=0.0))
-        assert await other.read(4096)
-        await door.turn_away(second, "it is full", now=0.0)
-        second.abort()
-        assert await silent.read(4096) == b""
-        other.close()
-        await turning
-        third, other = MemoryStream.pair()
-        turning = asyncio.create_task(door.turn_away(third, "it is full", now=0.0))
-        assert await other.read(4096)
-        other.close()
-        await turning
-
-    asyncio.run(main())
+    door, (first, other), (second, silent) = ConnectionPolicy(), MemoryStream.pair(), MemoryStream.pair()
+    turning = asyncio.create_task(door.turn_away(first, "it is full", now=0.0))
+    assert await other.read(4096)
+    await door.turn_away(second, "it is full", now=0.0)
+    second.abort()
+    assert await silent.read(4096) == b""
+    other.close()
+    await turning
+    third, other = MemoryStream.pair()
+    turning = asyncio.create_task(door.turn_away(third, "it is full", now=0.0))
+    assert await other.read(4096)
+    other.close()
+    await turning

@@ -21,19 +21,15 @@ from tests.run_folders import fit_task
 from tests.server.scene import SceneOf
 
 
-def test_volunteers_join_train_and_go_when_the_run_ends(scene_of: SceneOf) -> None:
+async def test_volunteers_join_train_and_go_when_the_run_ends(scene_of: SceneOf) -> None:
     scene = scene_of(steps=3)
-
-    async def main() -> None:
-        async with scene.serving() as serving:
-            conversations = [scene.volunteer(name) for name in ("Ada", "Bob")]
-            leaves = await asyncio.gather(*map(scene.converse, conversations))
-            assert await serving == "all 3 steps are done"
-            assert leaves == [Leave("all 3 steps are done", is_welcome_back=False, is_refusal=False)] * 2
-            digest = scene.trainer.replica.digest.hex()
-            assert "to step 3 with digest " + digest in conversations[0].summary
-
-    asyncio.run(main())
+    async with scene.serving() as serving:
+        conversations = [scene.volunteer(name) for name in ("Ada", "Bob")]
+        leaves = await asyncio.gather(*map(scene.converse, conversations))
+        assert await serving == "all 3 steps are done"
+        assert leaves == [Leave("all 3 steps are done", is_welcome_back=False, is_refusal=False)] * 2
+        digest = scene.trainer.replica.digest.hex()
+        assert "to step 3 with digest " + digest in conversations[0].summary
     assert [metrics.step for metrics in read_last_metrics(scene.run.folder.metrics, 9)] == [0, 1, 2]
     assert all(metrics.bytes_in > 0 for metrics in read_last_metrics(scene.run.folder.metrics, 9))
     assert [path.stem for path in scene.run.folder.checkpoints.iterdir()] == ["000000000003"]
@@ -47,18 +43,14 @@ def test_volunteers_join_train_and_go_when_the_run_ends(scene_of: SceneOf) -> No
     assert scene.local.is_stopped
 
 
-def test_server_that_is_stopped_is_looked_for_again(scene_of: SceneOf) -> None:
+async def test_server_that_is_stopped_is_looked_for_again(scene_of: SceneOf) -> None:
     scene = scene_of()
-
-    async def main() -> None:
-        async with scene.serving() as serving:
-            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
-            await scene.said("step ")
-            scene.server.stop("Ctrl-C")
-            assert await serving == "Ctrl-C"
-            assert await conversing == Leave("Ctrl-C", is_welcome_back=True, is_refusal=False)
-
-    asyncio.run(main())
+    async with scene.serving() as serving:
+        conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+        await scene.said("step ")
+        scene.server.stop("Ctrl-C")
+        assert await serving == "Ctrl-C"
+        assert await conversing == Leave("Ctrl-C", is_welcome_back=True, is_refusal=False)
     assert scene.trainer.replica.step > 0
 
 
@@ -66,21 +58,17 @@ def test_server_that_is_stopped_is_looked_for_again(scene_of: SceneOf) -> None:
     ("work", "is_complete"),
     [("append", False), ("apply", False), ("record", False), ("weights_messages", False), ("save_checkpoint", True)],
 )
-def test_disk_that_fails_ends_the_server(
+async def test_disk_that_fails_ends_the_server(
     scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch, work: str, is_complete: bool
 ) -> None:
     scene = scene_of(steps=1)
     monkeypatch.setattr(scene.trainer, work, Mock(side_effect=StorageError("the disk is full")))
-
-    async def main() -> None:
-        async with scene.serving() as serving:
-            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
-            with pytest.raises(StorageError, match="the disk is full"):
-                await serving
-            leave = await conversing
-            assert leave.is_welcome_back is not is_complete
-
-    asyncio.run(main())
+    async with scene.serving() as serving:
+        conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+        with pytest.raises(StorageError, match="the disk is full"):
+            await serving
+        leave = await conversing
+        assert leave.is_welcome_back is not is_complete
     assert scene.trainer.replica.step == (work in ("record", "save_checkpoint"))  # nothing happens after the failure
     assert scene.local.is_stopped
     status = read_status(scene.run.folder.status, RunStatus)
@@ -88,14 +76,10 @@ def test_disk_that_fails_ends_the_server(
     assert (status.state, status.reason) == ("ended", "the disk is full")
 
 
-def test_run_that_is_complete_ends_without_anybody(scene_of: SceneOf) -> None:
+async def test_run_that_is_complete_ends_without_anybody(scene_of: SceneOf) -> None:
     scene = scene_of(step_num=5, steps=5)
-
-    async def main() -> None:
-        async with scene.serving() as serving:
-            assert await serving == "all 5 steps are done"
-
-    asyncio.run(main())
+    async with scene.serving() as serving:
+        assert await serving == "all 5 steps are done"
 
 
 def test_server_may_run_outside_the_main_thread(scene_of: SceneOf) -> None:
@@ -110,50 +94,38 @@ def test_server_may_run_outside_the_main_thread(scene_of: SceneOf) -> None:
         assert executor.submit(asyncio.run, main()).result(LIMIT_S) == "all 5 steps are done"
 
 
-def test_work_waits_for_the_work_before_it(scene_of: SceneOf) -> None:
+async def test_work_waits_for_the_work_before_it(scene_of: SceneOf) -> None:
     scene = scene_of()
     second_began = threading.Event()
     done: list[str] = []
-
-    async def main() -> None:
-        async with scene.serving():
-            await scene.said("listening")
-            scene.server.work(lambda: second_began.wait(0.1), lambda overtaken: done.append(f"overtaken: {overtaken}"))
-            scene.server.work(second_began.set, lambda _: done.append("second"))
-            while len(done) < 2:
-                await asyncio.sleep(0)
-
-    asyncio.run(main())
+    async with scene.serving():
+        await scene.said("listening")
+        scene.server.work(lambda: second_began.wait(0.1), lambda overtaken: done.append(f"overtaken: {overtaken}"))
+        scene.server.work(second_began.set, lambda _: done.append("second"))
+        while len(done) < 2:
+            await asyncio.sleep(0)
     assert done == ["overtaken: False", "second"]
 
 
-def test_volunteer_with_another_task_is_told_why_it_can_not_take_part(scene_of: SceneOf) -> None:
+async def test_volunteer_with_another_task_is_told_why_it_can_not_take_part(scene_of: SceneOf) -> None:
     scene = scene_of()
     scene.task = fit_task(start={"vector": [0.0] * 7})
-
-    async def main() -> None:
-        async with scene.serving():
-            leave = await scene.converse(scene.volunteer("Ada"))
-            assert leave.is_refusal
-            assert "task: expected the server's tensors, got other ones" in leave.reason
-            await scene.said("Ada left: task: expected the server's tensors, got other ones")
-
-    asyncio.run(main())
+    async with scene.serving():
+        leave = await scene.converse(scene.volunteer("Ada"))
+        assert leave.is_refusal
+        assert "task: expected the server's tensors, got other ones" in leave.reason
+        await scene.said("Ada left: task: expected the server's tensors, got other ones")
 
 
-def test_model_is_looked_at_beside_the_training(scene_of: SceneOf) -> None:
+async def test_model_is_looked_at_beside_the_training(scene_of: SceneOf) -> None:
     scene = scene_of(sample_time=1e-6)
-
-    async def main() -> None:
-        async with scene.serving() as serving:
-            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
-            await scene.said("validation loss -")
-            while not any(metrics.validation for metrics in read_last_metrics(scene.run.folder.metrics, 99)):
-                await asyncio.sleep(0)
-            scene.server.stop("Ctrl-C")
-            await asyncio.gather(serving, conversing)
-
-    asyncio.run(main())
+    async with scene.serving() as serving:
+        conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+        await scene.said("validation loss -")
+        while not any(metrics.validation for metrics in read_last_metrics(scene.run.folder.metrics, 99)):
+            await asyncio.sleep(0)
+        scene.server.stop("Ctrl-C")
+        await asyncio.gather(serving, conversing)
     assert "it writes" not in scene.screen.getvalue()
     status = read_status(scene.run.folder.status, RunStatus)
     assert status is not None
@@ -172,39 +144,27 @@ class Looks(Callback):
         self.steps.append(step)
 
 
-def test_model_is_looked_at_after_every_so_many_steps_but_for_those_that_a_look_takes(scene_of: SceneOf) -> None:
+async def test_model_is_looked_at_after_every_so_many_steps_but_for_those_that_a_look_takes(scene_of: SceneOf) -> None:
     scene, looks = scene_of(sample_every=3, steps=12), Looks()
     scene.callbacks.append(looks)
-
-    async def main() -> None:
-        async with scene.serving() as serving:
-            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
-            await asyncio.gather(serving, conversing)
-
-    asyncio.run(main())
+    async with scene.serving() as serving:
+        conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+        await asyncio.gather(serving, conversing)
     assert looks.steps[0] == 3
     assert set(looks.steps) <= {3, 6, 9, 12}
 
 
-def test_what_goes_wrong_with_local_volunteers_is_said(scene_of: SceneOf) -> None:
+async def test_what_goes_wrong_with_local_volunteers_is_said(scene_of: SceneOf) -> None:
     scene = scene_of()
     scene.local.unsaid = ["the local volunteer local-1 ended with exit code 7"]
-
-    async def main() -> None:
-        async with scene.serving():
-            await scene.said("ended with exit code 7\n")
-
-    asyncio.run(main())
+    async with scene.serving():
+        await scene.said("ended with exit code 7\n")
     assert scene.local.is_stopped
 
 
-def test_line_is_encrypted_where_the_settings_say_so(scene_of: SceneOf) -> None:
+async def test_line_is_encrypted_where_the_settings_say_so(scene_of: SceneOf) -> None:
     scene = scene_of(steps=3, tls="on")
-
-    async def main() -> None:
-        async with scene.serving() as serving:
-            leave = await scene.converse(scene.volunteer("Ada"))
-            assert leave.reason == await serving == "all 3 steps are done"
-
-    asyncio.run(main())
+    async with scene.serving() as serving:
+        leave = await scene.converse(scene.volunteer("Ada"))
+        assert leave.reason == await serving == "all 3 steps are done"
     assert f"fit.py:task fedlearn://127.0.0.1:{scene.port}/1#" in scene.screen.getvalue()

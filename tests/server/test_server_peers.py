@@ -26,7 +26,7 @@ from tests.server.scene import SceneOf
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), MemoryError(), RecursionError("deep"), KeyError(3)])
-def test_error_that_a_message_raises_ends_that_connection_only(
+async def test_error_that_a_message_raises_ends_that_connection_only(
     scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     scene = scene_of()
@@ -38,229 +38,185 @@ def test_error_that_a_message_raises_ends_that_connection_only(
         return received(coordinator, peer, message, now)
 
     monkeypatch.setattr(Coordinator, "received", fail)
-
-    async def main() -> None:
-        async with scene.serving() as serving:
-            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
-            await scene.said("Ada joined")
-            leave = await scene.converse(scene.volunteer("Eve"))
-            assert leave.is_refusal
-            assert leave.reason == f"its Hello raised {type(error).__name__}: {error}"
-            await scene.said(f"left: its Hello raised {type(error).__name__}")
-            step = scene.trainer.replica.step
-            while scene.trainer.replica.step == step:
-                await asyncio.sleep(0)
-            assert not serving.done()
-            assert not conversing.done()
-
-    asyncio.run(main())
+    async with scene.serving() as serving:
+        conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+        await scene.said("Ada joined")
+        leave = await scene.converse(scene.volunteer("Eve"))
+        assert leave.is_refusal
+        assert leave.reason == f"its Hello raised {type(error).__name__}: {error}"
+        await scene.said(f"left: its Hello raised {type(error).__name__}")
+        step = scene.trainer.replica.step
+        while scene.trainer.replica.step == step:
+            await asyncio.sleep(0)
+        assert not serving.done()
+        assert not conversing.done()
 
 
-def test_error_of_a_channel_ends_that_connection_only(scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_error_of_a_channel_ends_that_connection_only(scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = scene_of()
     monkeypatch.setattr(Channel, "run", Mock(side_effect=RuntimeError("a bug")))
-
-    async def main() -> None:
-        async with scene.serving() as serving:
-            reader, writer = await scene.connect()
-            await scene.said("connection 1 left: RuntimeError: a bug")
-            assert await reader.read() == b""
-            writer.close()
-            assert not serving.done()
-
-    asyncio.run(main())
+    async with scene.serving() as serving:
+        reader, writer = await scene.connect()
+        await scene.said("connection 1 left: RuntimeError: a bug")
+        assert await reader.read() == b""
+        writer.close()
+        assert not serving.done()
 
 
-def test_flooder_has_to_wait_for_its_turn_and_a_volunteer_gets_in(scene_of: SceneOf) -> None:
+async def test_flooder_has_to_wait_for_its_turn_and_a_volunteer_gets_in(scene_of: SceneOf) -> None:
     scene = scene_of()
+    async with scene.serving():
+        _, writer = await scene.connect()
+        writer.write(pack(Hello(PROTOCOL_VERSION, "Eve", 1)).frame(0) + 1000 * pack(Ping()).frame(0))
+        await scene.said("connection 1 left: messages: expected at most 10 a second")
+        writer.close()
+        waits: list[float] = []
+        turn_s = scene.server._door.refusals.turn_s
 
-    async def main() -> None:
-        async with scene.serving():
-            _, writer = await scene.connect()
-            writer.write(pack(Hello(PROTOCOL_VERSION, "Eve", 1)).frame(0) + 1000 * pack(Ping()).frame(0))
-            await scene.said("connection 1 left: messages: expected at most 10 a second")
-            writer.close()
-            waits: list[float] = []
-            turn_s = scene.server._door.refusals.turn_s
+        def seen(address: str, now: float) -> float:
+            waits.append(turn_s(address, now))
+            return waits[-1]
 
-            def seen(address: str, now: float) -> float:
-                waits.append(turn_s(address, now))
-                return waits[-1]
-
-            scene.server._door.refusals.turn_s = seen  # type: ignore[method-assign]
-            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
-            await scene.said("Ada joined")
-            assert waits == [pytest.approx(refusals.TURN_S)]
-            conversing.cancel()
-            await asyncio.gather(conversing, return_exceptions=True)
-
-    asyncio.run(main())
+        scene.server._door.refusals.turn_s = seen  # type: ignore[method-assign]
+        conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+        await scene.said("Ada joined")
+        assert waits == [pytest.approx(refusals.TURN_S)]
+        conversing.cancel()
+        await asyncio.gather(conversing, return_exceptions=True)
 
 
-def test_address_that_flooded_is_refused_with_the_time_that_is_left(scene_of: SceneOf) -> None:
+async def test_address_that_flooded_is_refused_with_the_time_that_is_left(scene_of: SceneOf) -> None:
     scene = scene_of()
-
-    async def main() -> None:
-        async with scene.serving():
-            scene.server._door.objection = lambda *_, **__: "come back in 60 s"  # type: ignore[method-assign]
-            leave = await scene.converse(scene.volunteer("Eve"))
-            assert leave == Leave("come back in 60 s", is_welcome_back=True, is_refusal=False)
-
-    asyncio.run(main())
+    async with scene.serving():
+        scene.server._door.objection = lambda *_, **__: "come back in 60 s"  # type: ignore[method-assign]
+        leave = await scene.converse(scene.volunteer("Eve"))
+        assert leave == Leave("come back in 60 s", is_welcome_back=True, is_refusal=False)
 
 
-def test_estimate_of_a_result_may_have_the_bytes_of_the_layout(
+async def test_estimate_of_a_result_may_have_the_bytes_of_the_layout(
     scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Mock(side_effect=Connection)
     monkeypatch.setattr(module, "Connection", made)
     scene = scene_of()
-
-    async def main() -> None:
-        async with scene.serving():
-            _, writer = await scene.connect()
-            while not made.called:
-                await asyncio.sleep(0)
-            writer.close()
-
-    asyncio.run(main())
+    async with scene.serving():
+        _, writer = await scene.connect()
+        while not made.called:
+            await asyncio.sleep(0)
+        writer.close()
     layout = scene.run.prepared.objective.layout
     assert made.call_args.kwargs["estimate_bytes"] == layout.size + len(layout.row_lengths) == 2 * layout.size
 
 
-def test_who_keeps_most_waiting_is_dropped_where_memory_is_short(
+async def test_who_keeps_most_waiting_is_dropped_where_memory_is_short(
     scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BUDGET_INTERVAL_S", 0.0)
     monkeypatch.setattr(budget, "LITTLE_BYTES", 0)
     scene = scene_of()
-
-    async def main() -> None:
-        async with scene.serving():
-            scene.server._max_held_bytes = 10
-            _, writer = await scene.connect()
-            writer.write(pack(Hello(PROTOCOL_VERSION, "Eve", 1)).frame(0)[:20])
-            await scene.said("connection 1 left: it kept too much waiting, slower than others")
-            writer.close()
-
-    asyncio.run(main())
+    async with scene.serving():
+        scene.server._max_held_bytes = 10
+        _, writer = await scene.connect()
+        writer.write(pack(Hello(PROTOCOL_VERSION, "Eve", 1)).frame(0)[:20])
+        await scene.said("connection 1 left: it kept too much waiting, slower than others")
+        writer.close()
 
 
-def test_message_to_who_has_parted_is_dropped_and_any_other_out_of_turn_ends_its_receiver(scene_of: SceneOf) -> None:
+async def test_message_to_who_has_parted_is_dropped_and_any_other_out_of_turn_ends_its_receiver(
+    scene_of: SceneOf,
+) -> None:
     scene = scene_of()
-
-    async def main() -> None:
-        async with scene.serving():
-            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
-            await scene.said("Ada joined")
-            for _ in range(2):
-                scene.server.send(1, Farewell("try_again", "because"))
-            scene.server.send(99, Pong())
-            assert (await conversing).reason == "because"
-            conversing = asyncio.create_task(scene.converse(scene.volunteer("Bob")))
-            await scene.said("Bob joined")
-            scene.server.send(2, Start(bytes(8), 0, 0, keeps_start=False))
-            await scene.said("Bob left: LocalProtocolError: Start: may not be sent")
-            await conversing
-
-    asyncio.run(main())
+    async with scene.serving():
+        conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+        await scene.said("Ada joined")
+        for _ in range(2):
+            scene.server.send(1, Farewell("try_again", "because"))
+        scene.server.send(99, Pong())
+        assert (await conversing).reason == "because"
+        conversing = asyncio.create_task(scene.converse(scene.volunteer("Bob")))
+        await scene.said("Bob joined")
+        scene.server.send(2, Start(bytes(8), 0, 0, keeps_start=False))
+        await scene.said("Bob left: LocalProtocolError: Start: may not be sent")
+        await conversing
 
 
-def test_connections_beyond_the_most_are_told_to_come_back(scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_beyond_the_most_are_told_to_come_back(
+    scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(door, "MAX_CONNECTIONS", 1)
     scene = scene_of()
-
-    async def main() -> None:
-        async with scene.serving():
-            conversation = scene.volunteer("Ada")
-            conversing = asyncio.create_task(scene.converse(conversation))
-            await scene.said("Ada joined")
-            leave = await scene.converse(scene.volunteer("Eve"))
-            assert leave.is_welcome_back
-            assert leave.reason == "the server is full: it takes 1 connections; come back later"
-            bytes_in, bytes_out = scene.server.traffic()
-            conversation.stop("Ctrl-C")
-            await conversing
-            await scene.said("Ada left: Ctrl-C")
-            later_in, later_out = scene.server.traffic()
-            assert later_in > bytes_in > 0
-            assert later_out >= bytes_out > 0
-            again = scene.volunteer("Bob")
-            conversing = asyncio.create_task(scene.converse(again))
-            await scene.said("Bob joined")
-            again.stop("Ctrl-C")
-            await conversing
-
-    asyncio.run(main())
+    async with scene.serving():
+        conversation = scene.volunteer("Ada")
+        conversing = asyncio.create_task(scene.converse(conversation))
+        await scene.said("Ada joined")
+        leave = await scene.converse(scene.volunteer("Eve"))
+        assert leave.is_welcome_back
+        assert leave.reason == "the server is full: it takes 1 connections; come back later"
+        bytes_in, bytes_out = scene.server.traffic()
+        conversation.stop("Ctrl-C")
+        await conversing
+        await scene.said("Ada left: Ctrl-C")
+        later_in, later_out = scene.server.traffic()
+        assert later_in > bytes_in > 0
+        assert later_out >= bytes_out > 0
+        again = scene.volunteer("Bob")
+        conversing = asyncio.create_task(scene.converse(again))
+        await scene.said("Bob joined")
+        again.stop("Ctrl-C")
+        await conversing
 
 
-def test_who_breaks_the_protocol_ends_its_own_connection_only(scene_of: SceneOf) -> None:
+async def test_who_breaks_the_protocol_ends_its_own_connection_only(scene_of: SceneOf) -> None:
     scene = scene_of(steps=30)
-
-    async def main() -> None:
-        async with scene.serving() as serving:
-            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
-            await scene.said("Ada joined")
-            reader, writer = await scene.connect()
-            writer.write(b"GET / HTTP/1.1\r\n\r\n" * 10)
-            await reader.read()
-            writer.close()
-            await conversing
-            assert await serving == "all 30 steps are done"
-
-    asyncio.run(main())
+    async with scene.serving() as serving:
+        conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+        await scene.said("Ada joined")
+        reader, writer = await scene.connect()
+        writer.write(b"GET / HTTP/1.1\r\n\r\n" * 10)
+        await reader.read()
+        writer.close()
+        await conversing
+        assert await serving == "all 30 steps are done"
     assert "drifted" not in scene.screen.getvalue()
 
 
-def test_who_vanishes_is_not_waited_for(scene_of: SceneOf) -> None:
+async def test_who_vanishes_is_not_waited_for(scene_of: SceneOf) -> None:
     scene = scene_of()
-
-    async def main() -> None:
-        async with scene.serving():
-            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
-            await scene.said("Ada joined")
-            conversing.cancel()
-            await asyncio.gather(conversing, return_exceptions=True)
-            await scene.said("Ada left: ")
-
-    asyncio.run(main())
+    async with scene.serving():
+        conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+        await scene.said("Ada joined")
+        conversing.cancel()
+        await asyncio.gather(conversing, return_exceptions=True)
+        await scene.said("Ada left: ")
 
 
-def test_handshake_that_does_not_end_is_given_up_and_never_was_a_peer(
+async def test_handshake_that_does_not_end_is_given_up_and_never_was_a_peer(
     scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls_listener, "HANDSHAKE_S", 0.05)
     scene = scene_of(tls="on")
-
-    async def main() -> None:
-        async with scene.serving():
-            reader, writer = await scene.connect()
-            with suppress(ConnectionError):
-                assert await reader.read() == b""
-            assert scene.server._last_peer == 0
-            writer.close()
-
-    asyncio.run(main())
+    async with scene.serving():
+        reader, writer = await scene.connect()
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        assert scene.server._last_peer == 0
+        writer.close()
 
 
-def test_limits_are_those_of_the_address_that_connects(scene_of: SceneOf) -> None:
+async def test_limits_are_those_of_the_address_that_connects(scene_of: SceneOf) -> None:
     scene = scene_of(connections_per_address=1)
-
-    async def main() -> None:
-        async with scene.serving():
-            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
-            await scene.said("Ada joined")
-            leave = await scene.converse(scene.volunteer("Bob", BOB))
-            assert leave.is_welcome_back
-            assert "connections: expected at most 1 from one address" in leave.reason
-            assert list(scene.server._coordinator._entrance._admission._by_network) == ["loopback"]
-            conversing.cancel()
-            await asyncio.gather(conversing, return_exceptions=True)
-
-    asyncio.run(main())
+    async with scene.serving():
+        conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+        await scene.said("Ada joined")
+        leave = await scene.converse(scene.volunteer("Bob", BOB))
+        assert leave.is_welcome_back
+        assert "connections: expected at most 1 from one address" in leave.reason
+        assert list(scene.server._coordinator._entrance._admission._by_network) == ["loopback"]
+        conversing.cancel()
+        await asyncio.gather(conversing, return_exceptions=True)
 
 
-def test_volunteer_that_was_cut_off_catches_up_with_what_it_missed(
+async def test_volunteer_that_was_cut_off_catches_up_with_what_it_missed(
     scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = scene_of(fit_task(start={"vector": np.zeros(6), "wide": np.zeros(10_000)}))
@@ -271,33 +227,30 @@ def test_volunteer_that_was_cut_off_catches_up_with_what_it_missed(
         sent.append(message)
         send(channel, message, parcel)
 
-    async def main() -> None:
-        async with scene.serving():
-            volunteer = VolunteerReplica(1, task=scene.task)
-            cut = asyncio.create_task(scene.converse(scene.volunteer("Ada", volunteer=volunteer)))
-            while scene.trainer.replica.step < 3:
-                await asyncio.sleep(0)
-            cut.cancel()
-            await asyncio.gather(cut, return_exceptions=True)
-            await scene.said("Ada left")
-            while computes():
-                await asyncio.sleep(0)
-            monkeypatch.setattr(Channel, "send", note)
-            held, reached = volunteer.held, scene.trainer.replica.step
-            back = asyncio.create_task(scene.converse(scene.volunteer("Ada", volunteer=volunteer)))
-            while scene.trainer.replica.step < reached + 2:
-                await asyncio.sleep(0)
-            back.cancel()
-            await asyncio.gather(back, return_exceptions=True)
-        assert held is not None
-        starts = [message for message in sent if isinstance(message, Start | Snapshot)]
-        assert starts == [Start(held.digest, held.step, starts[0].step, keeps_start=False)]
-        assert held.step > 0
-
-    asyncio.run(main())
+    async with scene.serving():
+        volunteer = VolunteerReplica(1, task=scene.task)
+        cut = asyncio.create_task(scene.converse(scene.volunteer("Ada", volunteer=volunteer)))
+        while scene.trainer.replica.step < 3:
+            await asyncio.sleep(0)
+        cut.cancel()
+        await asyncio.gather(cut, return_exceptions=True)
+        await scene.said("Ada left")
+        while computes():
+            await asyncio.sleep(0)
+        monkeypatch.setattr(Channel, "send", note)
+        held, reached = volunteer.held, scene.trainer.replica.step
+        back = asyncio.create_task(scene.converse(scene.volunteer("Ada", volunteer=volunteer)))
+        while scene.trainer.replica.step < reached + 2:
+            await asyncio.sleep(0)
+        back.cancel()
+        await asyncio.gather(back, return_exceptions=True)
+    assert held is not None
+    starts = [message for message in sent if isinstance(message, Start | Snapshot)]
+    assert starts == [Start(held.digest, held.step, starts[0].step, keeps_start=False)]
+    assert held.step > 0
 
 
-def test_volunteer_that_falls_behind_goes_on_from_the_weights(
+async def test_volunteer_that_falls_behind_goes_on_from_the_weights(
     scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = scene_of()
@@ -311,24 +264,20 @@ def test_volunteer_that_falls_behind_goes_on_from_the_weights(
     monkeypatch.setattr(module, "BUDGET_INTERVAL_S", 0.0)
     monkeypatch.setattr(Channel, "send", note)
     monkeypatch.setattr(Connection, "update_bytes_queued", property(lambda _: waiting[0]))
-
-    async def main() -> None:
-        async with scene.serving():
-            conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
-            while scene.trainer.replica.step < 3:
-                await asyncio.sleep(0)
-            assert Resync not in sent
-            waiting[0] += 1
-            while Resync not in sent:
-                await asyncio.sleep(0)
-            waiting[0] = 0
-            reached = scene.trainer.replica.step
-            while scene.trainer.replica.step < reached + 3:
-                await asyncio.sleep(0)
-            conversing.cancel()
-            await asyncio.gather(conversing, return_exceptions=True)
-
-    asyncio.run(main())
+    async with scene.serving():
+        conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+        while scene.trainer.replica.step < 3:
+            await asyncio.sleep(0)
+        assert Resync not in sent
+        waiting[0] += 1
+        while Resync not in sent:
+            await asyncio.sleep(0)
+        waiting[0] = 0
+        reached = scene.trainer.replica.step
+        while scene.trainer.replica.step < reached + 3:
+            await asyncio.sleep(0)
+        conversing.cancel()
+        await asyncio.gather(conversing, return_exceptions=True)
     synchronised = [kind for kind in sent[sent.index(Resync) :] if kind in (Resync, Snapshot, Start)]
     assert synchronised == [Resync, Snapshot]
     assert scene.screen.getvalue().count("joined") == 1

@@ -191,15 +191,12 @@ def test_orders_are_looked_for_once_a_second_and_news_are_told_at_once(scene: Sc
     assert scene.order_inbox.is_due(100.0 + 2.0 * INTERVAL_S)
 
 
-def test_desk_does_not_look_twice_at_once(scene: Scene) -> None:
-    async def main() -> None:
-        looking = asyncio.create_task(scene.order_inbox.look(scene))
-        await asyncio.sleep(0)
-        assert not scene.order_inbox.is_due(1e6)
-        await looking
-        assert scene.order_inbox.is_due(1e6)
-
-    asyncio.run(main())
+async def test_desk_does_not_look_twice_at_once(scene: Scene) -> None:
+    looking = asyncio.create_task(scene.order_inbox.look(scene))
+    await asyncio.sleep(0)
+    assert not scene.order_inbox.is_due(1e6)
+    await looking
+    assert scene.order_inbox.is_due(1e6)
 
 
 def test_what_is_no_order_is_said(scene: Scene) -> None:
