@@ -1,10 +1,7 @@
-"""Trial-tokens per second of the evaluation kernel, beside what the machine and PyTorch can do, in alternating rounds.
+"""Trial-tokens per second of the evaluation kernel, beside its other instruction sets and PyTorch.
 
-Every ratio is the median of ratios within a round. Shares count `2 * (hidden**2 + hidden * vocabulary)` operations a
-token against the best matrix product of 1024 x 1024 that numpy and PyTorch reach here, and against what a loop of
-multiply-adds reaches: matrix libraries do not get near it on every processor. The loop is compiled for the instruction
-set that the row uses, and for the whole processor beside PyTorch. Inference is the same network with unperturbed
-weights.
+All take turns, and every ratio is the median of ratios within a round. PyTorch's inference is the same network with
+unperturbed weights.
 
 A turn of a contestant is as many calls as fill TURN_S: a run calls ours again and again with little else between. With
 one thread, seconds are those of the processor, so that other programs which share it do not count.
@@ -20,7 +17,6 @@ import msgspec
 import numpy as np
 
 import es_core
-from benchmarks.kernels.peaks import DOT, FMA, build_loops
 from benchmarks.kernels.trial import SIGMA, Trial, default_population
 from benchmarks.measure import TURN_S, Spread, alternate, parser_of, print_tables, ratio, spread, use_processors
 
@@ -33,7 +29,6 @@ try:
 except ImportError:
     TORCH = None
 
-PEAK_SIZE = 1024
 OURS = "ours"
 RESETTING = 0
 """The token that ends a document, one of as many as the vocabulary has."""
@@ -56,9 +51,6 @@ class Contestant(msgspec.Struct, frozen=True):
     hidden_size: int
     name: str
     million_tokens_per_s: Spread
-    share_of_product_peak: Spread
-    share_of_fma_peak: Spread | None
-    """None without a C compiler."""
     ours_is_faster_by: Spread
     """The rate of our kernel, in the instruction set in use, over this one's."""
 
@@ -72,63 +64,32 @@ class Update(msgspec.Struct, frozen=True):
     token_evaluations_per_member: Spread
     """Time of both together, in tokens that our kernel evaluates in it."""
     ps_per_member_and_parameter: Spread
-    share_of_dot_product_peak: Spread | None
-    """Two operations a member and parameter of the estimate, beside a loop of int8 dot products; None without."""
 
 
-class Peak(msgspec.Struct, frozen=True):
-    """What the machine reaches with nothing else to do, on all threads."""
-
-    hidden_size: int
-    """Of the network that was measured in the same rounds."""
-    product_gflops: Spread
-    fma_gflops: Spread | None
-
-
-def measure_size(trial: Trial, options: argparse.Namespace) -> tuple[list[Contestant], Update, Peak]:
-    """All figures of one network, and the machine's limits in the same rounds."""
-    vocab_size, hidden_size, _ = trial.shape
+def measure_size(trial: Trial, options: argparse.Namespace) -> tuple[list[Contestant], Update]:
+    """All figures of one network."""
+    hidden_size = trial.shape[1]
     evaluations = contestants_of(trial, options)
-    products, loops = peak_products(), build_loops()
-    for isa in other_isas(options):
-        loops |= {f"{FMA}, {isa}": loop for name, loop in build_loops(isa).items() if name == FMA}
     calls: dict[str, Call] = {
-        **products,
-        **{name: call for name, (call, _) in (loops | evaluations).items()},
+        **{name: call for name, (call, _) in evaluations.items()},
         "estimate": trial.estimate,
         "adam": trial.take_adam_step,
     }
     clock = time.process_time if options.threads == 1 else time.perf_counter
     seconds = alternate(calls, rounds=options.rounds, turn_s=TURN_S, clock=clock)
-    limit = {name: [options.threads * loops[name][1] / s for s in seconds[name]] for name in loops}
-    dot = limit.pop(DOT, [])
-    product = [2 * PEAK_SIZE**3 / min(each) for each in zip(*(seconds[name] for name in products), strict=True)]
     rates = {name: [n_tokens / s for s in seconds[name]] for name, (_, n_tokens) in evaluations.items()}
-    flops = {name: [2 * hidden_size * (hidden_size + vocab_size) * rate for rate in rates[name]] for name in rates}
     contestants = [
-        Contestant(
-            hidden_size,
-            name,
-            spread([rate / 1e6 for rate in rates[name]]),
-            ratio(flops[name], product),
-            ratio(flops[name], fma) if fma else None,
-            ratio(rates[OURS], rates[name]),
-        )
+        Contestant(hidden_size, name, spread([rate / 1e6 for rate in rates[name]]), ratio(rates[OURS], rates[name]))
         for name in rates
-        for fma in [limit.get(name.replace(OURS, FMA), limit.get(FMA))]
     ]
     both = [estimate + adam for estimate, adam in zip(seconds["estimate"], seconds["adam"], strict=True)]
-    numbers = trial.population * trial.layout.size
-    update = Update(
+    return contestants, Update(
         hidden_size,
         spread([s * 1e3 for s in seconds["estimate"]]),
         spread([s * 1e3 for s in seconds["adam"]]),
         ratio(rates[OURS], [trial.population / s for s in both]),
-        spread([s * 1e12 / numbers for s in both]),
-        ratio([2 * numbers / s for s in seconds["estimate"]], dot) if dot else None,
+        spread([s * 1e12 / (trial.population * trial.layout.size) for s in both]),
     )
-    fma = [one / 1e9 for one in limit.get(FMA, [])]
-    return contestants, update, Peak(hidden_size, spread([one / 1e9 for one in product]), spread(fma) if fma else None)
 
 
 def contestants_of(trial: Trial, options: argparse.Namespace) -> dict[str, tuple[Call, int]]:
@@ -157,18 +118,6 @@ def other_isas(options: argparse.Namespace) -> list[str]:
     """Instruction sets to measure beside the one in use: the widest that came before, or all."""
     others = [isa for isa in es_core.supported_isas() if isa != es_core.current_isa()]
     return others if options.all_isas else [isa for isa in others if isa == "v3"]
-
-
-def peak_products() -> dict[str, Call]:
-    """Square matrix products in float32 by the libraries that are installed."""
-    left = np.random.default_rng(1).standard_normal((PEAK_SIZE, PEAK_SIZE), dtype=np.float32)
-    right = left.T.copy()
-    out = np.empty_like(left)
-    products: dict[str, Call] = {"product, numpy": lambda: np.matmul(left, right, out=out)}
-    if TORCH is not None:
-        tensors = [torch.from_numpy(array) for array in (left, right, out)]
-        products["product, PyTorch"] = lambda: torch.mm(tensors[0], tensors[1], out=tensors[2])
-    return products
 
 
 def check_peers(trial: Trial) -> None:
@@ -208,9 +157,8 @@ def main() -> int:
         "kernel",
         as_json=options.json,
         facts={name: getattr(options, name) for name in names} | {"PyTorch": TORCH},
-        contestants=[contestant for contestants, _, _ in found for contestant in contestants],
-        updates=[update for _, update, _ in found],
-        peaks=[peak for _, _, peak in found],
+        contestants=[contestant for contestants, _ in found for contestant in contestants],
+        updates=[update for _, update in found],
     )
     return 0
 

@@ -23,8 +23,8 @@ def test_every_instruction_set_and_peer_is_measured_beside_ours(read_json: ReadJ
         assert contestant["hidden_size"] == 8
         assert 0 < speed["low"] <= speed["median"] <= speed["high"]
     assert report["contestants"][0]["ours_is_faster_by"]["median"] == 1.0
-    (update,), (peak,) = report["updates"], report["peaks"]
-    assert min(update["estimate_ms"]["median"], update["adam_ms"]["median"], peak["product_gflops"]["median"]) > 0
+    (update,) = report["updates"]
+    assert min(update["estimate_ms"]["median"], update["adam_ms"]["median"]) > 0
 
 
 def test_people_get_a_table(run_benchmark: Run) -> None:
