@@ -11,7 +11,6 @@ a document, where ours begins anew, and are no peers.
 import argparse
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -19,7 +18,7 @@ import msgspec
 from benchmarks.measure import SETTINGS, Stopwatch, describe_machine, use_processors
 from benchmarks.text.learner import Budget, SeedRun, conclude, learn
 from benchmarks.text.recipes import NAMES, PEERS, ending_at, open_learner, settings_of, why_absent
-from benchmarks.text.results import Report, Result, Text, save, saved_results, table
+from benchmarks.text.results import Report, Result, Text, table
 from benchmarks.text.rnn_run import SCHEMA, Settings, config_of, create_run, flat
 from benchmarks.text.through_server import learn_through_server
 from fedlearn.config import ConfigError, RunConfig, add_config_flags
@@ -33,8 +32,6 @@ from fedlearn.text.ngrams import NAMES as NGRAMS
 from fedlearn.text.ngrams import ngram_loss
 
 TINYSHAKESPEARE = Path(__file__).parents[3] / "shared" / "data" / "tinyshakespeare.txt"
-RESULTS = Path(__file__).parents[1] / "results"
-RESULTS_FILE = "learning.json"
 
 
 def main() -> int:
@@ -60,24 +57,14 @@ def main() -> int:
 
 
 def measure(options: argparse.Namespace, notices: list[str]) -> Report:
-    """All recipes with all budgets, saved one by one where that is asked for."""
+    """All recipes with all budgets."""
     reasons = {recipe: why_absent(recipe) for recipe in options.recipes}
     if options.through_server:
         reasons |= {name: f"{name} is a peer: it has no server" for name in options.recipes if name in PEERS}
     recipes = [recipe for recipe in options.recipes if reasons[recipe] is None]
     notices += [reason for reason in reasons.values() if reason]
-    report = Report("learning", describe_text(options), [], notices)
-    if options.save is not None:
-        saved_results(options.save / RESULTS_FILE, report.text)  # a text that does not fit is found before the runs
-    for recipe in recipes:
-        for budget in budgets_of(options):
-            result = measure_recipe(recipe, budget, options)
-            report.results.append(result)
-            if options.save is not None:
-                save(options.save / RESULTS_FILE, msgspec.structs.replace(report, results=[result]))
-    if options.save is not None and report.results:
-        _save_plot(report, options.save)
-    return report
+    results = [measure_recipe(recipe, budget, options) for recipe in recipes for budget in budgets_of(options)]
+    return Report("learning", describe_text(options), results, notices)
 
 
 def measure_recipe(recipe: str, budget: Budget, options: argparse.Namespace) -> Result:
@@ -167,17 +154,8 @@ def _tell(what: str, end: SeedRun) -> None:
     print(f"{what}, seed {end.seed}: {bits:.3f} bits/character; it writes: {text}", file=sys.stderr, flush=True)
 
 
-def _save_plot(report: Report, folder: Path) -> None:
-    if find_spec("matplotlib") is None:
-        report.notices.append("learning.png needs matplotlib, which is not installed: pip install -e '.[bench]'")
-        return
-    from benchmarks.text.plots import plot_learning
-
-    plot_learning(save(folder / RESULTS_FILE, report), folder / "learning.png")
-
-
 def _for_server(config: RunConfig, budget: Budget) -> RunConfig:
-    """With a port of its own, and some twenty looks along the way."""
+    """The configuration with a port of its own, and some twenty looks along the way."""
     return config.replace(
         {
             "port": 0,
@@ -208,14 +186,6 @@ def _parser() -> argparse.ArgumentParser:
         help="settings of the peers in place of their own, e.g. population=512",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--save",
-        type=Path,
-        nargs="?",
-        const=RESULTS,
-        metavar="FOLDER",
-        help=f"add to learning.json and learning.png in this folder (default: {RESULTS})",
-    )
     add_config_flags(parser, SCHEMA)
     return parser
 

@@ -94,25 +94,14 @@ BY_BUDGET: dict[str, tuple[tuple[float, Settings], ...]] = {
 """Settings up to so many trial-tokens."""
 
 TRIAL_TOKENS_PER_S = 5e6
-"""To find the settings for a budget in seconds."""
-
-
-class Peer(msgspec.Struct, frozen=True):
-    """Where a learner is found, and the library that it needs."""
-
-    module: str
-    learner: str
-    settings: str
-    library: str
-    extra: str
-    """Of this project, with which pip installs the library."""
+"""Speed by which the settings for a budget in seconds are found."""
 
 
 PEERS = {
-    "plain-es": Peer("benchmarks.text.peers.plain_es", "PlainEs", "PlainEsSettings", "torch", "torch"),
-    "backprop": Peer("benchmarks.text.peers.backprop", "Backprop", "BackpropSettings", "torch", "torch"),
-    "evosax": Peer("benchmarks.text.peers.open_es", "OpenEs", "OpenEsSettings", "evosax", "bench"),
+    "plain-es": ("plain_es", "PlainEs", "PlainEsSettings"),
+    "backprop": ("backprop", "Backprop", "BackpropSettings"),
 }
+"""Module, learner and settings of each peer; both need PyTorch."""
 
 NAMES = (*PRODUCT, *PEERS)
 
@@ -127,9 +116,9 @@ def settings_of(recipe: str, budget: Budget) -> Settings:
 def why_absent(recipe: str) -> str | None:
     """A sentence where the recipe can't be had here."""
     if recipe in PEERS:
-        peer = PEERS[recipe]
-        remedy = f"{recipe} needs {peer.library}, which is not installed: pip install -e '.[{peer.extra}]'"
-        return None if find_spec(peer.library) else remedy
+        return (
+            None if find_spec("torch") else f"{recipe} needs PyTorch, which is not installed: pip install -e '.[torch]'"
+        )
     unknown = [key for key in PRODUCT[recipe] if key not in SCHEMA.fields]
     return f"{recipe} needs settings that this version lacks: {', '.join(unknown)}" if unknown else None
 
@@ -159,10 +148,10 @@ def open_learner(
         with closing(InProcess(run, clock)) as learner:
             yield learner, settings_of(recipe, budget)
         return
-    peer = PEERS[recipe]
-    module: Any = import_module(peer.module)
-    settings = _peer_settings(recipe, getattr(module, peer.settings), peer_settings)
-    yield cast(Learner, getattr(module, peer.learner)(run, settings)), msgspec.structs.asdict(settings)
+    name, maker, kind = PEERS[recipe]
+    module: Any = import_module(f"benchmarks.text.peers.{name}")
+    settings = _peer_settings(recipe, getattr(module, kind), peer_settings)
+    yield cast(Learner, getattr(module, maker)(run, settings)), msgspec.structs.asdict(settings)
 
 
 def _peer_settings(recipe: str, kind: type[msgspec.Struct], given: dict[str, str]) -> msgspec.Struct:

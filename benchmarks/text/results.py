@@ -1,7 +1,6 @@
-"""What the learning benchmark found: one report, which later runs add to."""
+"""What the learning benchmark found."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from statistics import mean
 
 import msgspec
@@ -19,7 +18,7 @@ class Text(msgspec.Struct, frozen=True):
     validation_characters: int
     test_characters: int
     baselines_bits_per_character: dict[str, tuple[float, float]]
-    """On validation and test: n-gram models with add-one smoothing, counted on the training part."""
+    """Bits on validation and test, by n-gram models with add-one smoothing that were counted on the training part."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -34,14 +33,8 @@ class Result(msgspec.Struct, frozen=True):
     settings: Settings
     """What the recipe changes in the configuration; of a peer all settings."""
     config: Settings
-    """Of the last seed. A peer takes model, text and windows from it."""
+    """The configuration of the last seed, from which a peer takes model, text and windows."""
     runs: list[SeedRun]
-
-    @property
-    def key(self) -> tuple[str, bool, int, int, str, float]:
-        """What a later result with the same key replaces."""
-        budget, hidden_size = self.budget, int(self.config["hidden_size"])
-        return self.recipe, self.through_server, hidden_size, self.threads, budget.unit, budget.amount
 
     @property
     def name(self) -> str:
@@ -49,7 +42,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What is printed with `--json`, and saved."""
+    """What is printed with `--json`."""
 
     benchmark: str
     text: Text
@@ -73,39 +66,6 @@ def over_seeds(values: Iterable[float]) -> Figure:
     """The figure of one value a seed."""
     found = list(values)
     return Figure(mean(found), min(found), max(found))
-
-
-def saved_results(path: Path, text: Text) -> list[Result]:
-    """The results in the file; none if there is no file.
-
-    Raises:
-        ValueError: the file holds something else, or results on another text.
-    """
-    if not path.exists():
-        return []
-    try:
-        saved = msgspec.json.decode(path.read_bytes(), type=Report)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"{path}: expected results of this benchmark: {error}; move the file away") from error
-    if saved.text != text:
-        raise ValueError(
-            f"{path}: expected results on {text.name}, found {saved.text.name}, or another split of it; "
-            "save to another folder"
-        )
-    return saved.results
-
-
-def save(path: Path, report: Report) -> Report:
-    """Adds the report's results to those in the file, in place of those with the same key; gives all of them.
-
-    Raises:
-        ValueError: the file can't be read by `saved_results`.
-    """
-    results = {result.key: result for result in (*saved_results(path, report.text), *report.results)}
-    merged = msgspec.structs.replace(report, results=[results[key] for key in sorted(results)], notices=[])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(merged), indent=1) + b"\n")
-    return merged
 
 
 def table(report: Report) -> str:

@@ -13,7 +13,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ import msgspec
 from benchmarks.measure import describe_machine
 from benchmarks.text.core_costs import core_costs
 from benchmarks.text.learner import Look
-from benchmarks.text.learning import RESULTS, TINYSHAKESPEARE
+from benchmarks.text.learning import TINYSHAKESPEARE
 from benchmarks.text.rnn_run import SCHEMA, RnnRun, config_of, create_run
-from benchmarks.text.volunteers_results import Case, Cell, Report, Values, save, seconds_to, table
+from benchmarks.text.volunteers_results import Case, Cell, Report, Values, seconds_to, table
 from fedlearn.config import ConfigError
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.simulation.costs import Costs, LinkSpeeds
@@ -71,7 +70,7 @@ def main() -> int:
 
 
 def compare(options: argparse.Namespace) -> Report:
-    """All runs, saved one by one where that is asked for."""
+    """All runs."""
     text = Path(options.settings.get("data", "python-docs")).name
     report = Report("volunteers", text, describe_machine(), [])
     limits = Limits(options.tokens, options.seconds)
@@ -83,9 +82,6 @@ def compare(options: argparse.Namespace) -> Report:
                 last = cell.looks[-1]
                 end = f"{last.validation_bits_per_character:.3f} bits/character after {last.seconds:.1f} s"
                 print(f"{case.name}, {n_volunteers} volunteers: {end}", file=sys.stderr, flush=True)
-            if options.save is not None:
-                one = msgspec.structs.replace(report, cells=[cell])
-                _save_plot(save(options.save / "volunteers.json", one), options.save)
     return report
 
 
@@ -175,15 +171,6 @@ def _told(case: Case) -> Case:
     return msgspec.structs.replace(case, settings=case.settings | named)
 
 
-def _save_plot(report: Report, folder: Path) -> None:
-    if find_spec("matplotlib") is None:
-        print("volunteers.png needs matplotlib, which is not installed: pip install -e '.[bench]'", file=sys.stderr)
-        return
-    from benchmarks.text.plots import plot_volunteers
-
-    plot_volunteers(report, folder / "volunteers.png")
-
-
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
@@ -221,8 +208,6 @@ def _parser() -> argparse.ArgumentParser:
         help="settings of the runs",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    where = f"add to volunteers.json and volunteers.png in this folder (default: {RESULTS})"
-    add("--save", Path, None, where, nargs="?", const=RESULTS, metavar="FOLDER")
     return parser
 
 

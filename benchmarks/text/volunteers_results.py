@@ -1,6 +1,4 @@
-"""What the benchmark of volunteers found: cells of one report, which later runs add to."""
-
-from pathlib import Path
+"""What the benchmark of volunteers found."""
 
 import msgspec
 
@@ -23,7 +21,7 @@ class Case(msgspec.Struct, frozen=True):
     lines: LinkSpeeds
     costs: Costs
     trial_tokens_per_s: float
-    """Of one core."""
+    """Speed of one core."""
     settings: Values
     """What the run chose, or was given."""
 
@@ -34,7 +32,7 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """In words."""
+        """The series in words."""
         way = self.space if self.space == "activations" else f"{self.space}, {self.exchange}"
         return f"{way}, hidden {self.hidden_size}"
 
@@ -45,27 +43,22 @@ class Cell(msgspec.Struct, frozen=True):
     case: Case
     volunteers: int
     looks: list[Look]
-    """With virtual seconds."""
+    """What was seen along the way, at virtual seconds."""
     seconds: float | None
-    """Virtual ones to the target; None where it was not reached."""
+    """Virtual seconds to the target; None where it was not reached."""
     step_s: float
     """Mean of the second half of the steps, like the figures below."""
     members: float
-    """Of a step."""
+    """Members of a step."""
     evaluating: float
     """Share of its time that a volunteer evaluates members that count."""
     up_bytes_per_s: float
-    """From a volunteer."""
+    """Bytes that a volunteer sends."""
     down_bytes_per_s: float
-
-    @property
-    def key(self) -> tuple[str, str, int, float, int]:
-        """What a later cell with the same key replaces."""
-        return *self.case.series, self.volunteers
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What is printed with `--json`, and saved."""
+    """What is printed with `--json`."""
 
     benchmark: str
     text: str
@@ -74,7 +67,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def seconds_to(target: float, looks: list[Look]) -> float | None:
-    """When a run came to the target, between two looks by a straight line; None where it did not."""
+    """The time at which a run came to the target, between two looks by a straight line; None where it did not."""
     before: Look | None = None
     for look in looks:
         bits = look.validation_bits_per_character
@@ -87,40 +80,13 @@ def seconds_to(target: float, looks: list[Look]) -> float | None:
     return None
 
 
-def save(path: Path, report: Report) -> Report:
-    """Adds the report's cells to those in the file, in place of those with the same key; gives all of them.
-
-    Raises:
-        ValueError: the file holds something else, or another text's results.
-    """
-    saved: list[Cell] = []
-    if path.exists():
-        try:
-            before = msgspec.json.decode(path.read_bytes(), type=Report)
-        except msgspec.DecodeError as error:
-            raise ValueError(f"{path}: expected results of this benchmark: {error}; move the file away") from error
-        if before.text != report.text:
-            raise ValueError(f"{path}: expected results on {report.text}, found {before.text}; save to another folder")
-        saved = before.cells
-    cells = {cell.key: cell for cell in (*saved, *report.cells)}
-    merged = msgspec.structs.replace(report, cells=[cells[key] for key in sorted(cells)])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(merged), indent=1) + b"\n")
-    return merged
-
-
 def table(report: Report) -> str:
-    """The report for people, a block for each series."""
+    """The report for people, a block for each series, by the number of volunteers."""
     lines = [f"{report.text}; {report.machine.processor}"]
-    for cells in by_series(report.cells):
-        lines += ["", *_block(cells)]
+    for series in sorted({cell.case.series for cell in report.cells}):
+        cells = [cell for cell in report.cells if cell.case.series == series]
+        lines += ["", *_block(sorted(cells, key=lambda cell: cell.volunteers))]
     return "\n".join(lines)
-
-
-def by_series(cells: list[Cell]) -> list[list[Cell]]:
-    """The cells of each case, by their volunteers."""
-    series = sorted({cell.case.series for cell in cells})
-    return [sorted((c for c in cells if c.case.series == one), key=lambda c: c.volunteers) for one in series]
 
 
 def _block(cells: list[Cell]) -> list[str]:
