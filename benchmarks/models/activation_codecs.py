@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.measure import parser_of, print_tables, use_processors
-from benchmarks.models.networks_to_split import LENGTH, VOCABULARY, Gpt, Network
+from benchmarks.models.networks import LENGTH, VOCABULARY, Gpt, Network
 from benchmarks.models.split_models import Chain, noise_of, thirds
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import LowRank, TensorNoise

@@ -16,7 +16,7 @@ import safetensors.torch
 import torch
 
 from benchmarks.measure import Spread, alternate, parser_of, print_tables, ratio, use_processors
-from benchmarks.models.networks_to_split import NETWORKS, Network
+from benchmarks.models.networks import NETWORKS, Network
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.noise import TensorNoise, member_noise
 from fedlearn.es.perturbation import Perturbation

@@ -1,9 +1,10 @@
-"""Networks that `split_models.py` cuts into stages: small ones of each kind, and known ones with random weights."""
+"""Networks for the benchmarks of members and stages: small ones of each kind, and known ones with random weights."""
 
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import final
 
 import torch
@@ -67,12 +68,12 @@ class Gpt(nn.Module):
 
 
 @final
-class CharLstm(nn.Module):
+class CharRnn(nn.Module):
     """A recurrent model of text."""
 
-    def __init__(self, width: int = 64) -> None:
+    def __init__(self, layer: type[nn.LSTM] | type[nn.GRU], width: int, n_layers: int = 1) -> None:
         super().__init__()
-        self.tokens, self.rnn = nn.Embedding(VOCABULARY, width), nn.LSTM(width, width, 2, batch_first=True)
+        self.tokens, self.rnn = nn.Embedding(VOCABULARY, width), layer(width, width, n_layers, batch_first=True)
         self.head = nn.Linear(width, VOCABULARY)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -167,6 +168,37 @@ class Vit(nn.Module):
         return logits
 
 
+@final
+class GraphNet(nn.Module):
+    """Messages along the edges of a graph, summed at their ends."""
+
+    def __init__(self, width: int = 32, n_layers: int = 3) -> None:
+        super().__init__()
+        self.inward, self.head = nn.Linear(16, width), nn.Linear(width, 10)
+        self.messages = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(n_layers))
+        self.updates = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(n_layers))
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        """Logits [graphs, classes] of nodes [graphs, nodes, 16] and edges [graphs, 2, edges] between them."""
+        n_graphs, n_nodes, _ = x.shape
+        offsets = n_nodes * torch.arange(n_graphs, device=x.device)[:, None]
+        begins, ends = (edges[:, 0] + offsets).flatten(), (edges[:, 1] + offsets).flatten()
+        h = torch.relu(self.inward(x)).flatten(0, 1)
+        for message, update in zip(self.messages, self.updates, strict=True):
+            sent = torch.relu(message(torch.cat((h[begins], h[ends]), 1)))
+            h = h + torch.relu(update(torch.cat((h, torch.zeros_like(h).index_add(0, ends, sent)), 1)))
+        y: Tensor = self.head(h.reshape(n_graphs, n_nodes, -1).mean(1))
+        return y
+
+
+def convolutional(*widths: int, stride: int = 1) -> nn.Module:
+    """Convolutions of 3 x 3, each of which halves the sides, after one with this stride."""
+    layers: list[nn.Module] = [nn.Conv2d(3, widths[0], 3, stride, 1), nn.ReLU()]
+    for before, after in pairwise(widths):
+        layers += [nn.Conv2d(before, after, 3, 2, 1), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 10))
+
+
 def _next_token(model: nn.Module, rows: Rows) -> Tensor:
     logits = model(rows["tokens"])
     logits = getattr(logits, "logits", logits)
@@ -175,6 +207,10 @@ def _next_token(model: nn.Module, rows: Rows) -> Tensor:
 
 def _class(model: nn.Module, rows: Rows) -> Tensor:
     return functional.cross_entropy(model(rows["images"]), rows["labels"])
+
+
+def _class_of_graphs(model: nn.Module, rows: Rows) -> Tensor:
+    return functional.cross_entropy(model(rows["x"], rows["edges"]), rows["y"])
 
 
 def _error(model: nn.Module, rows: Rows) -> Tensor:
@@ -220,6 +256,11 @@ def _sentence(model: nn.Module, rows: Rows) -> Tensor:
     return loss
 
 
+def _graphs() -> Network:
+    rows = {"x": torch.randn(8, 64, 16), "edges": torch.randint(0, 64, (8, 2, 256)), "y": torch.randint(0, 10, (8,))}
+    return Network(GraphNet(), _class_of_graphs, rows)
+
+
 def _perceptron() -> Network:
     module = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
     return Network(module, lambda m, r: functional.cross_entropy(m(r["x"]), r["y"]),
@@ -229,7 +270,7 @@ def _perceptron() -> Network:
 NETWORKS: Mapping[str, Callable[[], Network]] = {
     "mlp": _perceptron,
     "named": lambda: Network(NamedValues(), _error, {"x": torch.randn(32, 1), "y": torch.rand(32, 1)}),
-    "lstm": lambda: _text(CharLstm()),
+    "lstm": lambda: _text(CharRnn(nn.LSTM, 64, 2)),
     "gpt": lambda: _text(Gpt()),
     "vit": lambda: _images(Vit()),
     "resnet50": lambda: _images(resnet()),
@@ -242,4 +283,19 @@ NETWORKS: Mapping[str, Callable[[], Network]] = {
     "torchvision inception_v3": lambda: _torchvision("inception_v3", 75, aux_logits=False, init_weights=False),
     "torchvision vit_b_16": lambda: _torchvision("vit_b_16", 224),
 }
-"""By name; each is made when it is called, and those of other packages need these."""
+"""Networks that `split_models.py` cuts into stages; each is made when it is called, and those of other packages need
+these."""
+
+LAYERS: Mapping[str, Callable[[], Network]] = {
+    "LSTM 64": lambda: _text(CharRnn(nn.LSTM, 64)),
+    "LSTM 256": lambda: _text(CharRnn(nn.LSTM, 256)),
+    "GRU 64": lambda: _text(CharRnn(nn.GRU, 64)),
+    "GRU 256": lambda: _text(CharRnn(nn.GRU, 256)),
+    "CNN": lambda: _images(convolutional(16, 32, 64), 32),
+    "CNN, wide": lambda: _images(convolutional(64, 128, 128, stride=4), 32),
+    "GPT": NETWORKS["gpt"],
+    "GPT 256": lambda: _text(Gpt(256, 2)),
+    "ViT": NETWORKS["vit"],
+    "graph net": _graphs,
+}
+"""Networks whose members `member_costs.py` measures, each with layers that are run in another way."""
