@@ -153,7 +153,7 @@ class Board:
         try:
             generation = msgspec.json.decode(await body_of(asked), type=GenerationRequest)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise HTTPException(400, f"wish: {error}") from error
+            raise HTTPException(400, f"text: {error}") from error
 
         async def lines() -> AsyncIterator[bytes]:
             async for answer in self._asked(Request("write", str(folder.path), generation)):

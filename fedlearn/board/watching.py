@@ -53,7 +53,7 @@ class RunWatcher:
         self._histories: OrderedDict[str, tuple[str, History, asyncio.Lock]] = OrderedDict()
         """Histories by run, with the birth of the run that each is of."""
         self._viewers: dict[Viewer, tuple[str, ...]] = {}
-        self._told: dict[tuple[str, str], object] = {}
+        self._sent: dict[tuple[str, str], object] = {}
         """The last content that was sent, by run and event."""
         self._described: dict[str, list[Mark]] = {}
         """The files from which each run's description was made."""
@@ -77,7 +77,7 @@ class RunWatcher:
             change = await _read_on(folder, history)
             content = await asyncio.to_thread(history.everything)
         if change:
-            self._tell(folder.path.name, change)
+            self._send(folder.path.name, change)
         return content
 
     def runs(self) -> list[dict[str, Any]]:
@@ -103,12 +103,12 @@ class RunWatcher:
             while True:
                 try:
                     async with asyncio.timeout(KEEP_ALIVE_S):
-                        told = await viewer.get()
+                        events = await viewer.get()
                 except TimeoutError:
-                    told = b": still here\n\n"
-                if told is None:
+                    events = b": still here\n\n"
+                if events is None:
                     return
-                yield told
+                yield events
         finally:
             self._viewers.pop(viewer, None)
 
@@ -125,7 +125,7 @@ class RunWatcher:
             if self._viewers and tick % LIST_EVERY == 0:
                 runs = await asyncio.to_thread(self.runs)
                 if self._is_new("", "runs", [(run["name"], run["born"], run["state"]) for run in runs]):
-                    self._tell("", event("runs", runs))
+                    self._send("", event("runs", runs))
             await asyncio.sleep(INTERVAL_S + VIEWER_S * len(self._viewers))
 
     async def _look(self, name: str) -> None:
@@ -133,19 +133,18 @@ class RunWatcher:
             return
         history, lock = self._history(folder)
         async with lock:
-            told = await _read_on(folder, history)
+            events = await _read_on(folder, history)
         status = await asyncio.to_thread(status_of, folder)
         if self._is_new(name, "status", status):
-            told += event("status", {"run": name, "status": status})
+            events += event("status", {"run": name, "status": status})
         described = await asyncio.to_thread(self._newly_described, folder)
         if described is not None and self._is_new(name, "described", described):
-            told += event("described", described)
-        if told:
-            self._tell(name, told)  # at once: what is sent to a viewer costs by the piece
+            events += event("described", described)
+        if events:
+            self._send(name, events)  # at once: what is sent to a viewer costs by the piece
 
     def _newly_described(self, folder: RunFolder) -> dict[str, Any] | None:
-        """The run's description if its files were written since the last one; else, or where they can't be read,
-        None."""
+        """The run's description; None where its files were not written since the last one, or can't be read."""
         marks = [mark_of(path) for path in (folder.origin, folder.config, folder.changes)]
         if self._described.get(folder.path.name) == marks:
             return None
@@ -156,10 +155,10 @@ class RunWatcher:
             return None
 
     def _is_new(self, run: str, what: str, content: object) -> bool:
-        before, self._told[run, what] = self._told.get((run, what)), content
+        before, self._sent[run, what] = self._sent.get((run, what)), content
         return before != content
 
-    def _tell(self, name: str, told: Event) -> None:
+    def _send(self, name: str, events: Event) -> None:
         for viewer, names in list(self._viewers.items()):
             if not name or name in names:
                 if viewer.full():
@@ -168,7 +167,7 @@ class RunWatcher:
                         viewer.get_nowait()
                     viewer.put_nowait(None)
                 else:
-                    viewer.put_nowait(told)
+                    viewer.put_nowait(events)
 
     def _history(self, folder: RunFolder) -> tuple[History, asyncio.Lock]:
         name, birth = folder.path.name, birth_of(folder)

@@ -17,7 +17,7 @@ from urllib.parse import urldefrag, urlsplit
 
 from fedlearn.data.transfer import ByteRange, Transfer
 from fedlearn.system.files import cache_folder
-from fedlearn.text.source import Progress, Untold
+from fedlearn.text.source import NoProgress, Progress
 
 ATTEMPTS = 5
 """Number of attempts in a row without any bytes after which a download is given up."""
@@ -49,7 +49,7 @@ class Cache:
             ValueError: it can't be had, or is another one.
         """
         url, expected = _parsed(name)
-        progress = progress or Untold()
+        progress = progress or NoProgress()
         path = self._folder / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}-{_last_part(url)}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from fedlearn.data.download import Cache, is_url
 from fedlearn.data.files import FileTexts, find_files
 from fedlearn.data.pipe import PipedText
 from fedlearn.data.rows import RowTexts, row_name
-from fedlearn.text.source import Progress, Source, Texts, Untold
+from fedlearn.text.source import NoProgress, Progress, Source, Texts
 
 STANDARD_INPUT = "-"
 
@@ -32,7 +32,7 @@ def open_source(
     check_encoding(encoding)
     if names.count(STANDARD_INPUT) > 1:
         raise ValueError("data: expected standard input (-) once, got it again; leave it out")
-    opening = _Opening(encoding, stdin, cache or Cache.of_user(), progress or Untold())
+    opening = _Opening(encoding, stdin, cache or Cache.of_user(), progress or NoProgress())
     sources = [opening.open(name) for name in names]
     return sources[0] if len(sources) == 1 else _Sources(sources)
 

@@ -71,8 +71,8 @@ class Transfer:
             return {}
         return {"Range": f"bytes={self.n_bytes}-"} | ({"If-Range": self._version} if self._version else {})
 
-    def receive(self, extent: ByteRange, response: Reads, told: Callable[[int], None]) -> None:
-        """Stores the bytes of a response; `told` is called with the number of bytes that have arrived.
+    def receive(self, extent: ByteRange, response: Reads, on_progress: Callable[[int], None]) -> None:
+        """Stores the bytes of a response; `on_progress` is called with the number of bytes that have arrived.
 
         Raises:
             http.client.HTTPException: the response is of other bytes, or ends too early.
@@ -88,7 +88,7 @@ class Transfer:
         with open(self._partial, "ab") as file:
             while chunk := _read(response):
                 file.write(chunk)
-                told(file.tell())
+                on_progress(file.tell())
         if 0 <= extent.size != self.n_bytes:
             raise http.client.HTTPException(f"the line was cut at {self.n_bytes} of {extent.size} bytes")
         self.is_complete = True

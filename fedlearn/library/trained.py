@@ -172,8 +172,8 @@ def load(
     named = NamedTask(task, f"a task of kind {task.kind}", source=b"") if task is not None else None
     found = runs_on_disk.load(folder, load_run_config(folder), task=named)
     is_shown = is_watched() if progress is None else progress
-    with replaying(Bars(stream=sys.stdout, quiet=not is_shown, redrawn=True), found) as told:
-        rebuilt = newest(found, progress=told)
+    with replaying(Bars(stream=sys.stdout, quiet=not is_shown, redrawn=True), found) as progress_of_replay:
+        rebuilt = newest(found, progress=progress_of_replay)
     for problem in rebuilt.problems:
         warnings.warn(problem, stacklevel=2)
     return Trained(found, rebuilt.holding.replica)

@@ -72,13 +72,13 @@ def train(
     if not (config.run.steps or config.run.duration):
         raise ConfigError("steps, duration: expected one of them, so that training ends, got neither")
     is_shown = is_watched() if progress is None else progress
-    told = [*callbacks, *([ProgressLine()] if is_shown else [])]
+    watching = [*callbacks, *([ProgressLine()] if is_shown else [])]
     with Bars(stream=sys.stdout, quiet=not is_shown, redrawn=True).bar("preparing the run") as bar:
         run = create(kind, config, named, trust="all of it is in this process", progress=bar)
     with lock_run(run.folder):
         trainer, _ = Trainer.open(run)
         try:
-            reason = _run(trainer, named, threads, [*told, StatusFile(run.folder.status, lambda _: None)])
+            reason = _run(trainer, named, threads, [*watching, StatusFile(run.folder.status, lambda _: None)])
             if reason.startswith(NO_LOSS):
                 raise ValueError(reason)
             if reason.startswith(DIVERGED):
@@ -136,9 +136,9 @@ def _run(trainer: Trainer, task: NamedTask | None, threads: int, callbacks: Iter
                 elif (step := trainer.replica.step) and agenda.is_due(
                     time.monotonic(), trainer.sample_time, step=step, every=trainer.sample_every
                 ):
-                    swarm.told.on_look(step)
+                    swarm.callbacks.on_look(step)
                     found = trainer.examine(trainer.copy())
-                    swarm.told.on_examined(step, found.figures, found.sample)
+                    swarm.callbacks.on_examined(step, found.figures, found.sample)
     except BaseException as error:
         swarm.ended(f"{type(error).__name__}: {error}")
         raise

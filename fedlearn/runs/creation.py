@@ -12,7 +12,7 @@ from fedlearn.es.optimizers import optimizer_name
 from fedlearn.es.replica import genesis
 from fedlearn.es.strategy import Strategy
 from fedlearn.runs.forecast import forecast
-from fedlearn.runs.noise_place import place_noise
+from fedlearn.runs.noise_space import choose_space
 from fedlearn.runs.run import KIND_FILE, Run, settings_of
 from fedlearn.runs.throughput import Throughput
 from fedlearn.storage.checkpoint import write_checkpoint
@@ -25,7 +25,7 @@ from fedlearn.tasks.limits import MAX_PARAMETERS
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.tasks.user.named_task import NamedTask
-from fedlearn.text.source import Progress, Untold
+from fedlearn.text.source import NoProgress, Progress
 
 
 def create(
@@ -47,14 +47,14 @@ def create(
         ConfigError: the task or its model cannot be had, or not be divided among the seats that are wanted.
         StorageError: the disk refuses.
     """
-    progress = progress or Untold()
-    config, places = place_noise(config, kind, trust)
-    measure = _told(measure or Throughput(config), progress)
+    progress = progress or NoProgress()
+    config, noise = choose_space(config, kind, trust)
+    measure = _reported(measure or Throughput(config), progress)
     folder, n_parameters = create_run(Path(config.run.runs)), 0
     try:
         prepared = kind.start(config, task, folder=RunData(folder.data), measure=measure, progress=progress)
         config = prepared.config.replace({"optimizer": optimizer_name(prepared.config.optimizer.optimizer)})
-        prepared = msgspec.structs.replace(prepared, config=config, reasons=(*places, *prepared.reasons))
+        prepared = msgspec.structs.replace(prepared, config=config, reasons=(*noise, *prepared.reasons))
         prepared = _with_forecast(prepared)
         n_parameters = prepared.objective.layout.size
         _check_size(n_parameters)
@@ -105,7 +105,7 @@ def _with_forecast(prepared: Prepared) -> Prepared:
     return msgspec.structs.replace(prepared, reasons=(*prepared.reasons, expected.reason()))
 
 
-def _told(measure: Measure, progress: Progress) -> Measure:
+def _reported(measure: Measure, progress: Progress) -> Measure:
     """Wraps a measurement so that `progress` is told of it."""
 
     def measured(objective: Objective, strategy: Strategy, data: Columns) -> float:

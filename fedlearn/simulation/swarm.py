@@ -120,20 +120,20 @@ class Swarm:
         self.participants: dict[Peer, Participant] = {}
         begun = trainer.begun()
         self.kept, self._view = Kept(), View(begun.unit)
-        self.told = Callbacks([self.kept, self._view, *callbacks])
+        self.callbacks = Callbacks([self.kept, self._view, *callbacks])
         self.reason: str | None = None
         """Why the run ended; None while it goes on."""
         self._clock = clock
         self._task = task
         crews = trainer.crews(self.coordinator)
-        self._performer = ServerPerformer(trainer, self.coordinator, self, self.told, crews)
+        self._performer = ServerPerformer(trainer, self.coordinator, self, self.callbacks, crews)
         self._effects: deque[ServerEffect] = deque()
         self._works: deque[Callable[[], None]] = deque()
         self._last_peer = 0
         self._bytes_in = 0
         self._bytes_out = 0
         self._tally = Tally()
-        self.told.on_begin(begun)
+        self.callbacks.on_begin(begun)
 
     @property
     def metrics(self) -> list[StepMetrics]:
@@ -211,18 +211,18 @@ class Swarm:
         self._works.append(lambda: then(task()))
 
     def stepped(self, metrics: StepMetrics) -> None:
-        self.told.on_step(metrics)
+        self.callbacks.on_step(metrics)
 
     def ended(self, reason: str) -> None:
         if self.reason is None:
             self.reason = reason
             self._tell_status(ended=reason)
-            self.told.on_end(reason)
+            self.callbacks.on_end(reason)
 
     def _tell_status(self, ended: str | None = None) -> None:
         now = self._clock()
         status = self.coordinator.run_status(now)
-        self.told.on_status(self._view.completed(status, self.traffic(), now=now, ended=ended))
+        self.callbacks.on_status(self._view.completed(status, self.traffic(), now=now, ended=ended))
 
     def _receive(self, peer: Peer, participant: Participant) -> bool:
         messages = participant.link.to_server(self._clock())

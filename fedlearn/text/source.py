@@ -18,7 +18,7 @@ class Progress(Protocol):
 
 
 @final
-class Untold:
+class NoProgress:
     """A receiver that ignores all reports."""
 
     def begin(self, what: str, unit: str = "") -> None: ...

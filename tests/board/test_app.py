@@ -109,8 +109,8 @@ def test_texts_at_once_are_few(board: Board, client: TestClient) -> None:
 
 
 def test_text_comes_in_pieces_as_the_model_writes_it(client: TestClient) -> None:
-    wish = {"prompt": "the ", "length": 20, "temperature": 0.5}
-    answer = client.post("/api/runs/1/write", json=wish)
+    generation = {"prompt": "the ", "length": 20, "temperature": 0.5}
+    answer = client.post("/api/runs/1/write", json=generation)
     lines = [json.loads(line) for line in answer.text.splitlines()]
     text = ""
     for line in lines[1:]:
@@ -124,7 +124,7 @@ def test_text_comes_in_pieces_as_the_model_writes_it(client: TestClient) -> None
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "generation",
     [
         b"",
         b"[",
@@ -139,12 +139,12 @@ def test_text_comes_in_pieces_as_the_model_writes_it(client: TestClient) -> None
         b"[" * 9000,
     ],
 )
-def test_wish_out_of_range_is_refused(client: TestClient, wish: bytes) -> None:
-    answer = client.post("/api/runs/1/write", content=wish, headers={"Content-Type": "application/json"})
+def test_generation_out_of_range_is_refused(client: TestClient, generation: bytes) -> None:
+    answer = client.post("/api/runs/1/write", content=generation, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
 
 
-def test_wish_that_another_page_could_send_unasked_is_refused(client: TestClient) -> None:
+def test_generation_that_another_page_could_send_unasked_is_refused(client: TestClient) -> None:
     assert client.post("/api/runs/1/write", content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
     large = client.post("/api/runs/1/write", content=b"x" * 20000, headers={"Content-Type": "application/json"})
     assert large.status_code == 413
@@ -158,7 +158,7 @@ def test_nothing_but_json_counts_as_json(client: TestClient, content_type: str) 
     assert answer.status_code == 415
 
 
-def test_one_address_has_few_wishes_a_minute(client: TestClient) -> None:
+def test_one_address_has_few_generations_a_minute(client: TestClient) -> None:
     codes = [
         client.post("/api/runs/1/write", content=b"").status_code for _ in range(module.GENERATIONS_PER_MINUTE + 1)
     ]

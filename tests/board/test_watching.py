@@ -99,7 +99,7 @@ def test_silent_stream_is_kept_alive(root: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "KEEP_ALIVE_S", 0.01)
 
     async def scene(watch: RunWatcher) -> None:
-        monkeypatch.setattr(watch, "_tell", lambda *_: None)
+        monkeypatch.setattr(watch, "_send", lambda *_: None)
         stream = watch.stream(())
         assert [await anext(stream) for _ in range(3)][1:] == [b": still here\n\n"] * 2
 

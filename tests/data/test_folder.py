@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedlearn.data.folder import RunData
-from fedlearn.text.source import Untold
+from fedlearn.text.source import NoProgress
 
 
 def test_array_is_mapped_and_not_read(tmp_path: Path) -> None:
@@ -35,4 +35,4 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
 def test_room_is_that_of_the_disk(tmp_path: Path) -> None:
     assert RunData(tmp_path).free_bytes > 0
     (tmp_path / "a.txt").write_text("text")
-    assert RunData(tmp_path).source([str(tmp_path / "a.txt")], "utf-8", Untold()).size_bytes == 4
+    assert RunData(tmp_path).source([str(tmp_path / "a.txt")], "utf-8", NoProgress()).size_bytes == 4

@@ -166,8 +166,8 @@ function listen() {
     store.apply(change.run, change);
   });
   stream.addEventListener("status", (event) => {
-    const told = JSON.parse(event.data);
-    if (told.run === selected) showStatus(told.status);
+    const change = JSON.parse(event.data);
+    if (change.run === selected) showStatus(change.status);
   });
   stream.addEventListener("described", (event) => {
     const described = JSON.parse(event.data);

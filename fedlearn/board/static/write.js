@@ -6,23 +6,23 @@ export class Write {
   constructor(runName) {
     this.runName = runName;
     this.going = null;
-    for (const radio of document.querySelectorAll("input[name=way]")) radio.addEventListener("change", () => this.way());
-    by("wish").addEventListener("submit", (event) => {
+    for (const radio of document.querySelectorAll("input[name=search]")) radio.addEventListener("change", () => this.showFields());
+    by("ask").addEventListener("submit", (event) => {
       event.preventDefault();
       if (this.going) this.going.abort();
       else this.ask();
     });
     by("prompt").addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) by("wish").requestSubmit();
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) by("ask").requestSubmit();
     });
-    this.way();
+    this.showFields();
   }
 
   get isSearch() {
-    return document.querySelector("input[name=way]:checked").value === "beams";
+    return document.querySelector("input[name=search]:checked").value === "beams";
   }
 
-  way() {
+  showFields() {
     by("temperature-field").hidden = this.isSearch;
     by("beams-field").hidden = !this.isSearch;
   }
@@ -34,7 +34,7 @@ export class Write {
     by("write-note").textContent = "";
   }
 
-  wish() {
+  generation() {
     const prompt = by("prompt").value;
     const length = Number(by("length").value);
     return this.isSearch ? { prompt, length, beams: Number(by("beams").value) } : { prompt, length, temperature: Number(by("temperature").value) };
@@ -42,15 +42,15 @@ export class Write {
 
   async ask() {
     this.going = new AbortController();
-    const wish = this.wish();
+    const generation = this.generation();
     by("send").textContent = "Stop";
     by("unasked").hidden = true;
     by("written").setAttribute("aria-busy", "true");
-    by("given").textContent = wish.prompt;
+    by("given").textContent = generation.prompt;
     by("answer").textContent = "";
     by("write-note").textContent = "";
     try {
-      await this.receive(wish);
+      await this.receive(generation);
     } catch (error) {
       if (error.name !== "AbortError") by("write-note").textContent = error.message;
     } finally {
@@ -60,9 +60,9 @@ export class Write {
     }
   }
 
-  async receive(wish) {
+  async receive(generation) {
     const answer = await fetch(`api/runs/${this.runName()}/write`, {
-      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(wish), signal: this.going.signal,
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(generation), signal: this.going.signal,
     });
     if (!answer.ok) throw new Error(await answer.text());
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -29,7 +29,7 @@ from fedlearn.config import (
 )
 from fedlearn.coordination.golden import check_core
 from fedlearn.runs.creation import create
-from fedlearn.runs.noise_place import on_strangers
+from fedlearn.runs.noise_space import warnings_if_open
 from fedlearn.runs.repeating import as_begun
 from fedlearn.runs.replaying import replaying
 from fedlearn.runs.run import (
@@ -69,7 +69,7 @@ SMALL_MODEL = 10_000_000
 _MODELS = {"rnn": "a recurrent network"}
 """Tasks that have a plain name."""
 
-_TOLD = {"perturb", "share"}
+_ALWAYS_SHOWN = {"perturb", "share"}
 """Settings whose reasons stand among the first lines: how it learns, and what volunteers need."""
 
 
@@ -149,8 +149,8 @@ def serve_command(options: argparse.Namespace) -> int:
         if options.tell is not None:
             tell(options.tell, Serving(str(run.folder.path.resolve()), listening.getsockname()[1]))
         terminal = terminal_of(options)
-        strangers = on_strangers(run.config, gate.trust)
-        for line in [_title(run, trainer.replica.step), *_reasons(run, options), *notices, *strangers]:
+        warnings = warnings_if_open(run.config, gate.trust)
+        for line in [_title(run, trainer.replica.step), *_reasons(run, options), *notices, *warnings]:
             terminal.say(line)
         gate = with_local(gate, run.folder.local_identity)
         return serve(
@@ -262,8 +262,8 @@ def _title(run: Run, step: int) -> str:
 
 def _reasons(run: Run, options: argparse.Namespace) -> list[str]:
     """Why settings are as they are: of a new run those that its users must know, unless all are asked for."""
-    is_told = options.verbose or options.resume is not None
-    return [str(reason) for reason in run.prepared.reasons if is_told or reason.key in _TOLD]
+    is_all = options.verbose or options.resume is not None
+    return [str(reason) for reason in run.prepared.reasons if is_all or reason.key in _ALWAYS_SHOWN]
 
 
 def _next(run: Run) -> list[str]:

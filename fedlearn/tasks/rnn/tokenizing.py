@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedlearn.tasks.kind import DataFolder
 from fedlearn.tasks.rnn.dataset import PARTS, Dataset, DatasetRecord, PartRecord, dataset_of
 from fedlearn.text.documents import DocumentMode, mark_documents
-from fedlearn.text.source import Progress, Source, Untold
+from fedlearn.text.source import NoProgress, Progress, Source
 from fedlearn.text.splitting import Cuts, Survey, split
 from fedlearn.text.tokenizers.tokenizer import Tokenizer, TokenizerKind, train_tokenizer
 from fedlearn.text.tokens import DOCUMENT_END, TokenArray, stored_type
@@ -43,7 +43,7 @@ def build_dataset(
         ImportError: `bpe` without the `tokenizers` library.
     """
     _check_room(folder, source.size_bytes, source)
-    passes = _Passes(source, documents, progress or Untold())
+    passes = _Passes(source, documents, progress or NoProgress())
     survey = Survey(passes.pieces(0))
     if survey.is_blank:
         raise ValueError(f"data: expected a text, got only white space in {source.name}; choose another")

@@ -164,8 +164,8 @@ def _gap_at(
     trials = Trials(0, Perturbation(sigma, 1, antithetic=True), 2 * N_PAIRS, first_member=0, n_members=2 * N_PAIRS)
     losses = objective.evaluate(weights, data, trials, threads=0).astype(np.float64)
     found = losses[0::2] - losses[1::2]
-    told = np.array([gradient @ way for way in objective.ways(weights, trials)])
-    expected = told[0::2] - told[1::2]
+    changes = np.array([gradient @ noise for noise in objective.noise(weights, trials)])
+    expected = changes[0::2] - changes[1::2]
     if not np.isfinite(found).all() or not found.any():
         return math.inf
     return float(np.linalg.norm(found - expected) / np.linalg.norm(found))

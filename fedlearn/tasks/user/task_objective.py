@@ -126,7 +126,7 @@ class TaskObjective:
             warnings.simplefilter("ignore", UserWarning)  # of numbers taken out of tensors, which is no fault here
             return self.task.loss_gradients(weights, _batch_of(data, words))
 
-    def ways(self, weights: Float32Array, trials: Trials) -> Iterator[Float32Array]:
+    def noise(self, weights: Float32Array, trials: Trials) -> Iterator[Float32Array]:
         """The noise [n_parameters] of each member of one group."""
         noise = member_noise(self.layout, trials, seed=self._seed)
         with self.in_use:

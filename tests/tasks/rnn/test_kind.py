@@ -15,7 +15,7 @@ from fedlearn.tasks.rnn import text_blocks
 from fedlearn.tasks.rnn.examiner import RnnExaminer
 from fedlearn.tasks.rnn.kind import KIND
 from fedlearn.tasks.rnn.objective import RnnObjective
-from fedlearn.text.source import Untold
+from fedlearn.text.source import NoProgress
 from tests.run_folders import STRATEGY, fit_task
 from tests.tasks.memory_folder import MemoryFolder, TextSource
 
@@ -41,7 +41,7 @@ def started(**settings: Any) -> Prepared:  # noqa: ANN401
 
 def started_in(folder: MemoryFolder, **settings: Any) -> Prepared:  # noqa: ANN401
     """In a folder that has all files of the run."""
-    prepared = KIND.start(config_of(**settings), None, folder=folder, measure=never, progress=Untold())
+    prepared = KIND.start(config_of(**settings), None, folder=folder, measure=never, progress=NoProgress())
     folder.files |= prepared.files
     return prepared
 
@@ -216,7 +216,7 @@ def test_what_is_left_open_is_chosen_from_one_measurement_at_the_reference_size(
         return 1000.0
 
     open_keys = dict.fromkeys(("hidden_size", "sigma", "learning_rate", "time_per_step"), 0)
-    prepared = KIND.start(config_of(**open_keys), None, folder=folder_of(), measure=measure, progress=Untold())
+    prepared = KIND.start(config_of(**open_keys), None, folder=folder_of(), measure=measure, progress=NoProgress())
     ((objective, strategy, data),) = measured
     assert isinstance(objective, RnnObjective)
     assert objective.shape[1] == 64

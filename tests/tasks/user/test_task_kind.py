@@ -18,7 +18,7 @@ from fedlearn.tasks.user.record import RecordedObjective, TaskRecord
 from fedlearn.tasks.user.task_kind import ENVIRONMENT, FUNCTION, REWARD, SUPERVISED, TaskKind
 from fedlearn.tasks.user.task_objective import TaskObjective
 from fedlearn.tasks.user.task_options import TaskOptions, options_of
-from fedlearn.text.source import Untold
+from fedlearn.text.source import NoProgress
 from tests.run_folders import STRATEGY
 from tests.tasks.counting import CountingTask
 from tests.tasks.memory_folder import MemoryFolder
@@ -45,7 +45,11 @@ def named(task: CountingTask | None = None, source: bytes = bytes(16)) -> NamedT
 
 def started(task: NamedTask | None = None, **settings: Any) -> Prepared:  # noqa: ANN401
     return KIND.start(
-        config_of(**settings), task or named(), folder=MemoryFolder({}), measure=lambda *_: 1000.0, progress=Untold()
+        config_of(**settings),
+        task or named(),
+        folder=MemoryFolder({}),
+        measure=lambda *_: 1000.0,
+        progress=NoProgress(),
     )
 
 
@@ -202,7 +206,7 @@ def test_a_volunteer_without_the_task_or_with_another_is_told_what_to_do() -> No
 
 def test_a_server_needs_the_task_too() -> None:
     with pytest.raises(ValueError, match="task: expected a file"):
-        KIND.start(config_of(), None, folder=MemoryFolder({}), measure=lambda *_: 1.0, progress=Untold())
+        KIND.start(config_of(), None, folder=MemoryFolder({}), measure=lambda *_: 1.0, progress=NoProgress())
 
 
 def test_options_of_another_kind_are_a_defect() -> None:

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from fedlearn.config import ConfigError, RunConfig, ServerSettings
-from fedlearn.runs.noise_place import on_strangers, place_noise
+from fedlearn.runs.noise_space import choose_space, warnings_if_open
 from fedlearn.server.security import open_gate
 from fedlearn.tasks.rnn.kind import KIND as RNN
 from fedlearn.tasks.user.task_kind import FUNCTION
@@ -19,7 +19,7 @@ def open_config(folder: Path, **settings: Any) -> RunConfig:  # noqa: ANN401 (va
 
 
 def placed(config: RunConfig, trust: str) -> tuple[str, str]:
-    strategy = place_noise(config, RNN, trust)[0].strategy
+    strategy = choose_space(config, RNN, trust)[0].strategy
     return strategy.perturb, strategy.head
 
 
@@ -36,12 +36,12 @@ def test_noise_goes_on_activations_where_all_volunteers_are_the_owners(tmp_path:
 
 def test_the_place_is_said_with_its_reason(tmp_path: Path) -> None:
     config = open_config(tmp_path)
-    assert [*map(str, place_noise(config, RNN, TRUST)[1])] == [
+    assert [*map(str, choose_space(config, RNN, TRUST)[1])] == [
         "perturb = activations: only this machine reaches the server, so all volunteers are yours, and they learn far "
         "more from a trial",
         "head = closed-form: it learns more, and volunteers send sums anyway",
     ]
-    (reason,) = place_noise(config, RNN, "")[1]
+    (reason,) = choose_space(config, RNN, "")[1]
     assert str(reason).startswith("perturb = weights: anybody may join, and everybody can audit losses")
 
 
@@ -49,7 +49,7 @@ def test_what_was_given_stays_whoever_joins(tmp_path: Path) -> None:
     for perturb in ("weights", "activations"):
         for head in ("perturbed", "closed-form"):
             config = open_config(tmp_path, perturb=perturb, head=head)
-            assert place_noise(config, RNN, "") == place_noise(config, RNN, TRUST) == (config, ())
+            assert choose_space(config, RNN, "") == choose_space(config, RNN, TRUST) == (config, ())
     assert placed(open_config(tmp_path, head="perturbed"), TRUST) == ("activations", "perturbed")
     assert placed(open_config(tmp_path, perturb="activations"), "") == ("activations", "closed-form")
     assert placed(open_config(tmp_path, perturb="weights"), TRUST) == ("weights", "perturbed")
@@ -70,13 +70,13 @@ def test_what_was_given_stays_whoever_joins(tmp_path: Path) -> None:
 def test_settings_of_noise_on_weights_keep_it_there(tmp_path: Path, given: dict[str, Any], said: str) -> None:
     config = open_config(tmp_path, **given)
     assert placed(config, TRUST) == ("weights", "perturbed")
-    (reason,) = place_noise(config, RNN, TRUST)[1]
+    (reason,) = choose_space(config, RNN, TRUST)[1]
     assert reason.why == f"{said} goes with noise on weights alone"
 
 
 def test_a_task_of_ones_own_has_noise_on_weights_without_a_word(tmp_path: Path) -> None:
     config = task_config(tmp_path, perturb="auto", head="auto")
-    chosen, reasons = place_noise(config, FUNCTION, TRUST)
+    chosen, reasons = choose_space(config, FUNCTION, TRUST)
     assert (chosen.strategy.perturb, chosen.strategy.head, reasons) == ("weights", "perturbed", ())
 
 
@@ -94,15 +94,15 @@ def test_a_server_trusts_its_machine_a_token_and_a_list(tmp_path: Path) -> None:
 
 def test_strangers_who_may_send_sums_are_pointed_out(tmp_path: Path) -> None:
     losses, sums = rnn_config(tmp_path), rnn_config(tmp_path, perturb="activations")
-    assert on_strangers(losses, "") == on_strangers(losses, TRUST) == on_strangers(sums, TRUST) == []
+    assert warnings_if_open(losses, "") == warnings_if_open(losses, TRUST) == warnings_if_open(sums, TRUST) == []
     for summed in (sums, rnn_config(tmp_path, head="closed-form")):
-        (notice,) = on_strangers(summed, "")
+        (notice,) = warnings_if_open(summed, "")
         assert notice.startswith("anybody may join, and volunteers of this run send sums of gradients")
 
 
 def test_a_kind_that_perturbs_activations_has_no_gradients_to_measure(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="measure: expected losses or auto with task = rnn, got gradients"):
-        place_noise(open_config(tmp_path, measure="gradients", group_size=1), RNN, TRUST)
+        choose_space(open_config(tmp_path, measure="gradients", group_size=1), RNN, TRUST)
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,10 @@ def test_a_kind_that_perturbs_activations_has_no_gradients_to_measure(tmp_path: 
     ],
 )
 def test_whoever_says_where_noise_goes_gets_noise(tmp_path: Path, given: dict[str, str], measure: str) -> None:
-    config, _ = place_noise(task_config(tmp_path, **given), FUNCTION, TRUST)
+    config, _ = choose_space(task_config(tmp_path, **given), FUNCTION, TRUST)
     assert config.strategy.measure == measure
 
 
 def test_a_kind_that_measures_no_gradients_takes_no_local_steps(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"local_steps: expected 0 or 1 with task = rnn, .*got 8; leave it out"):
-        place_noise(open_config(tmp_path, local_steps=8), RNN, "")
+        choose_space(open_config(tmp_path, local_steps=8), RNN, "")

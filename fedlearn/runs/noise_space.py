@@ -1,4 +1,4 @@
-"""The place of a new run's noise: on activations where all volunteers are its owner's, else on weights.
+"""The space of a new run's noise: on activations where all volunteers are its owner's, else on weights.
 
 Noise on activations learns far more from a trial, but volunteers send sums of gradients, of which the server recomputes
 a sample; from noise on weights come losses, from which everybody can recompute each step.
@@ -10,7 +10,7 @@ from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.strategy import strategy_of
 
 
-def place_noise(config: RunConfig, kind: Kind, trust: str) -> tuple[RunConfig, Reasons]:
+def choose_space(config: RunConfig, kind: Kind, trust: str) -> tuple[RunConfig, Reasons]:
     """Chooses where the noise goes and how the head is trained; gives the configuration, and the reason for each
     choice.
 
@@ -34,9 +34,9 @@ def place_noise(config: RunConfig, kind: Kind, trust: str) -> tuple[RunConfig, R
     elif config.strategy.measure == "auto" and _names_noise(config):
         config = config.replace({"measure": "losses"})
     if config.strategy.perturb == "auto":
-        place, why = _place(config, kind, trust)
-        config = config.replace({"perturb": place})
-        reasons += [Reason(why, "perturb", place)] if why else []
+        space, why = _space(config, kind, trust)
+        config = config.replace({"perturb": space})
+        reasons += [Reason(why, "perturb", space)] if why else []
     if config.strategy.head == "auto":
         is_summed = config.strategy.perturb == "activations"
         config = config.replace({"head": "closed-form" if is_summed else "perturbed"})
@@ -50,7 +50,7 @@ def _names_noise(config: RunConfig) -> bool:
     return config.strategy.perturb != "auto" or config.strategy.head != "auto"
 
 
-def on_strangers(config: RunConfig, trust: str) -> list[str]:
+def warnings_if_open(config: RunConfig, trust: str) -> list[str]:
     """Notices for the owner where anybody may send sums, as where a run was opened to all after it began."""
     if trust or not strategy_of(config).perturbation.is_summed:
         return []
@@ -61,8 +61,8 @@ def on_strangers(config: RunConfig, trust: str) -> list[str]:
     ]
 
 
-def _place(config: RunConfig, kind: Kind, trust: str) -> tuple[str, str]:
-    """The place of the noise and the reason; without a text where a kind has no other."""
+def _space(config: RunConfig, kind: Kind, trust: str) -> tuple[str, str]:
+    """The space of the noise and the reason; without a text where a kind has no other."""
     if not isinstance(kind, PerturbsActivations):
         return "weights", ""
     if wanted := kind.wants_weights(config):
