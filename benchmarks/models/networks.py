@@ -217,13 +217,14 @@ def _error(model: nn.Module, rows: Rows) -> Tensor:
     return functional.mse_loss(model(rows["x"]), rows["y"])
 
 
-def _text(module: nn.Module) -> Network:
-    tokens = torch.randint(0, VOCABULARY, (BATCH, LENGTH + 1))
+def _text(module: nn.Module, n_texts: int = BATCH) -> Network:
+    tokens = torch.randint(0, VOCABULARY, (n_texts, LENGTH + 1))
     return Network(module, _next_token, {"tokens": tokens[:, :-1].clone(), "targets": tokens[:, 1:].clone()})
 
 
-def _images(module: nn.Module, size: int = 64) -> Network:
-    return Network(module, _class, {"images": torch.randn(BATCH, 3, size, size), "labels": torch.tensor([3, 7])})
+def _images(module: nn.Module, size: int = 64, n_images: int = BATCH) -> Network:
+    rows = {"images": torch.randn(n_images, 3, size, size), "labels": torch.arange(n_images) % 10}
+    return Network(module, _class, rows)
 
 
 def _torchvision(name: str, size: int = 64, **options: bool) -> Network:
@@ -287,15 +288,15 @@ NETWORKS: Mapping[str, Callable[[], Network]] = {
 these."""
 
 LAYERS: Mapping[str, Callable[[], Network]] = {
-    "LSTM 64": lambda: _text(CharRnn(nn.LSTM, 64)),
-    "LSTM 256": lambda: _text(CharRnn(nn.LSTM, 256)),
-    "GRU 64": lambda: _text(CharRnn(nn.GRU, 64)),
-    "GRU 256": lambda: _text(CharRnn(nn.GRU, 256)),
-    "CNN": lambda: _images(convolutional(16, 32, 64), 32),
-    "CNN, wide": lambda: _images(convolutional(64, 128, 128, stride=4), 32),
-    "GPT": NETWORKS["gpt"],
-    "GPT 256": lambda: _text(Gpt(256, 2)),
-    "ViT": NETWORKS["vit"],
+    "LSTM 64": lambda: _text(CharRnn(nn.LSTM, 64), 8),
+    "LSTM 256": lambda: _text(CharRnn(nn.LSTM, 256), 8),
+    "GRU 64": lambda: _text(CharRnn(nn.GRU, 64), 8),
+    "GRU 256": lambda: _text(CharRnn(nn.GRU, 256), 8),
+    "CNN": lambda: _images(convolutional(16, 32, 64), 32, 8),
+    "CNN, wide": lambda: _images(convolutional(64, 128, 128, stride=4), 32, 8),
+    "GPT 64": lambda: _text(Gpt(), 8),
+    "GPT 256": lambda: _text(Gpt(256, 2), 8),
+    "ViT": lambda: _images(Vit(), 64, 8),
     "graph net": _graphs,
 }
 """Networks whose members `member_costs.py` measures, each with layers that are run in another way."""
