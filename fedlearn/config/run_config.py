@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 import msgspec
 
 from fedlearn.config.server_settings import ServerSettings, VolunteerSettings
-from fedlearn.config.setting import ConfigError, automatic_keys, is_open, setting
+from fedlearn.config.setting import ConfigError, is_open, keys_with, setting
 from fedlearn.config.sizes import parse_size
 from fedlearn.config.strategy_settings import StrategySettings, check_population
 from fedlearn.es.optimizers import HYPERPARAMETERS, OPTIMIZERS
@@ -176,7 +176,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def open_keys(self) -> tuple[str, ...]:
         """Automatic keys that are still to be chosen."""
         groups: list[msgspec.Struct] = [getattr(self, name) for name in self.__struct_fields__]
-        return tuple(key for group in groups for key in automatic_keys(type(group)) if is_open(getattr(group, key)))
+        return tuple(
+            key for group in groups for key in keys_with(type(group), "automatic") if is_open(getattr(group, key))
+        )
 
     @property
     def is_settled(self) -> bool:

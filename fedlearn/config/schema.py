@@ -1,5 +1,6 @@
 """All keys of a run: those that every run has, and those of its task's kind."""
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, final
 
@@ -7,7 +8,7 @@ import msgspec
 from msgspec.inspect import BoolType, FloatType, IntType, LiteralType, Metadata, Type, VarTupleType, type_info
 
 from fedlearn.config.run_config import RunConfig
-from fedlearn.config.setting import ConfigError, automatic_keys, common_keys, resumable_keys, start_keys
+from fedlearn.config.setting import ConfigError, Mark, keys_with
 from fedlearn.es.optimizers import OPTIMIZERS, defaults, optimizer_name
 
 OPTIONS = "options"
@@ -38,22 +39,25 @@ class Schema:
     @cached_property
     def automatic(self) -> tuple[str, ...]:
         """Keys for which 0 or `auto` means that the value is chosen when the run begins."""
-        return tuple(key for group in self.groups.values() for key in automatic_keys(group))
+        return tuple(self._with("automatic"))
 
     @cached_property
     def resumable(self) -> frozenset[str]:
         """Keys that a resumed run may change."""
-        return frozenset(key for group in self.groups.values() for key in resumable_keys(group))
+        return frozenset(self._with("resumable"))
 
     @cached_property
     def of_start(self) -> frozenset[str]:
         """Keys that are said anew at each start of a server; a resumed run may change them, too."""
-        return frozenset(key for group in self.groups.values() for key in start_keys(group))
+        return frozenset(self._with("of_start"))
 
     @cached_property
     def advanced(self) -> frozenset[str]:
         """Keys that few people change."""
-        return frozenset(self.fields) - {key for group in self.groups.values() for key in common_keys(group)}
+        return frozenset(self.fields).difference(self._with("common"))
+
+    def _with(self, mark: Mark) -> Iterator[str]:
+        return (key for group in self.groups.values() for key in keys_with(group, mark))
 
     def build(self, values: dict[str, Any]) -> RunConfig:
         """The configuration with these values of keys, the others at their defaults; ranges are not checked here.

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -29,7 +29,7 @@ def setting(
 
     `automatic`: 0 or `auto` means that the value is chosen when the run begins. `resumable`: a resumed run may
     change it, since it travels in each Update or affects no number of the run. `of_start`: it says how one server
-    process runs, and not what the run is, so that a resumed run does not take it over: a door is opened only when
+    process runs, and not what the run is, so that a resumed run does not take it over: a port is opened only when
     asked. `common`: people change it first, and `--help` shows it. `choices` are the texts that it may be, where they
     come from a registry.
     """
@@ -52,30 +52,12 @@ def is_open(value: object) -> bool:
     return not value or value == "auto"
 
 
-@cache
-def automatic_keys(group: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Keys of a group for which 0 or `auto` means that the value is chosen when the run begins."""
-    return _keys_with(group, "automatic")
+Mark = Literal["automatic", "resumable", "of_start", "common"]
+"""A property of keys; `setting` explains each."""
 
 
 @cache
-def resumable_keys(group: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Keys of a group that a resumed run may change."""
-    return _keys_with(group, "resumable")
-
-
-@cache
-def start_keys(group: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Keys of a group that are said anew at each start of a server."""
-    return _keys_with(group, "of_start")
-
-
-@cache
-def common_keys(group: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Keys of a group that people change first."""
-    return _keys_with(group, "common")
-
-
-def _keys_with(group: type[msgspec.Struct], mark: str) -> tuple[str, ...]:
+def keys_with(group: type[msgspec.Struct], mark: Mark) -> tuple[str, ...]:
+    """Keys of a group that are declared with this mark."""
     described = {field.name: type_info(field.type) for field in msgspec.structs.fields(group)}
     return tuple(key for key, info in described.items() if isinstance(info, Metadata) and (info.extra or {}).get(mark))

@@ -50,10 +50,6 @@ def _attention(call: Call, shapes: Shapes) -> int:
     return n_keys * (prod(_shape(call, "query", shapes)) + prod(shapes[call.results[0]]))
 
 
-def _bilinear(call: Call, shapes: Shapes) -> int:
-    return prod(shapes[call.results[0]]) * prod(_shape(call, "weight", shapes)[1:])
-
-
 def _recurrent(call: Call, shapes: Shapes) -> int:
     steps = prod(_shape(call, "input", shapes)[:-1])
     return steps * sum(prod(shapes[name]) for name in values_read(call) if _is_weight(name, call, shapes))
@@ -93,7 +89,7 @@ def _einsum(call: Call, shapes: Shapes) -> int:
 _COUNTS: Mapping[str, Callable[[Call, Shapes], int]] = {
     "addmm.default": _depth_of("mat1"),
     "baddbmm.default": _depth_of("batch1"),
-    "bilinear.default": _bilinear,
+    "bilinear.default": _convolution,  # sums over all but the first dimension of its weight, too
     "bmm.default": _depth_of("self"),
     "dot.default": _depth_of("self"),
     "einsum.default": _einsum,

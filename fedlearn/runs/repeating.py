@@ -5,11 +5,13 @@ from pathlib import Path
 import msgspec
 
 from fedlearn.config.server_settings import ServerSettings, VolunteerSettings
-from fedlearn.config.setting import start_keys
+from fedlearn.config.setting import keys_with
 from fedlearn.storage.origin import load_origin
 from fedlearn.storage.runs import RunFolder
 
-OF_THE_MOMENT = frozenset({"runs", "step_num", *start_keys(ServerSettings), *start_keys(VolunteerSettings)})
+OF_THE_MOMENT = frozenset(
+    {"runs", "step_num", *keys_with(ServerSettings, "of_start"), *keys_with(VolunteerSettings, "of_start")}
+)
 """Keys about a run's folder, its progress, and its server, which another run does not share."""
 
 

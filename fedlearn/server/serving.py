@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from fedlearn.callback import Callback
 from fedlearn.config import ServerSettings, flag_of
-from fedlearn.config.setting import start_keys
+from fedlearn.config.setting import keys_with
 from fedlearn.coordination.steps.divergence import DIVERGED, NO_LOSS
 from fedlearn.runs.rollback import way_back
 from fedlearn.runs.run import Run, task_flag
@@ -146,7 +146,7 @@ def _resume_flags(trainer: Trainer) -> str:
     flags = f"--resume {shlex.quote(str(trainer.run.folder.path))}{task_flag(trainer.run.config)}"
     # A resumed run takes over nothing of where its server listened, and whom it let in.
     server, usual = trainer.run.config.server, ServerSettings()
-    for key in start_keys(ServerSettings):
+    for key in keys_with(ServerSettings, "of_start"):
         if (value := getattr(server, key)) != getattr(usual, key):
             flags += f" {flag_of(key)} {shlex.quote(str(value))}"
     if trainer.has_all_steps:

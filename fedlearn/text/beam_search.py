@@ -13,7 +13,6 @@ from fedlearn.text.language_model import (
     Continuation,
     LanguageModel,
     LogProbabilities,
-    last_of,
     read_prompt,
     read_tokens,
 )
@@ -45,27 +44,6 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-def beam_search(
-    model: LanguageModel,
-    prompt: Sequence[int] | NDArray[np.integer],
-    *,
-    n_beams: int,
-    length: int,
-    rules: Search | None = None,
-) -> Continuation:
-    """The best hypothesis found, at most `length` predictions long; a shorter one ends in `<stop>`.
-
-    Each step keeps the `n_beams` likeliest expansions of the open hypotheses by one token; of equal ones the one from
-    the better beam, then the one with the lower token, goes first. A hypothesis that ends in `<stop>` is finished; the
-    search ends when no open one can exceed the best of these. The score is the total log-probability by the `rules`.
-    One beam is greedy search.
-
-    Raises:
-        ValueError: an argument is out of its range, or the model gives NaN.
-    """
-    return last_of(searched(model, prompt, n_beams=n_beams, length=length, rules=rules))
-
-
 def searched(
     model: LanguageModel,
     prompt: Sequence[int] | NDArray[np.integer],
@@ -74,7 +52,12 @@ def searched(
     length: int,
     rules: Search | None = None,
 ) -> Iterator[Continuation]:
-    """The search as it goes on: the likeliest open hypothesis after each step, and in the end what `beam_search` gives.
+    """The likeliest open hypothesis after each step, and in the end the best one that was found.
+
+    That is at most `length` predictions long; a shorter one ends in `<stop>`. Each step keeps the `n_beams` likeliest
+    expansions of the open hypotheses by one token; of equal ones the one from the better beam, then the one with the
+    lower token, goes first. A hypothesis that ends in `<stop>` is finished; the search ends when no open one can exceed
+    the best of these. The score is the total log-probability by the `rules`. One beam is greedy search.
 
     Raises:
         ValueError: an argument is out of its range, or the model gives NaN.

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fedlearn.config import ConfigError, setting
-from fedlearn.config.setting import automatic_keys, resumable_keys
+from fedlearn.config.setting import keys_with
 
 
 class Group(msgspec.Struct):
@@ -16,8 +16,8 @@ class Group(msgspec.Struct):
 
 
 def test_marks_of_a_setting_are_found_again() -> None:
-    assert automatic_keys(Group) == ("chosen", "both")
-    assert resumable_keys(Group) == ("free", "both")
+    assert keys_with(Group, "automatic") == ("chosen", "both")
+    assert keys_with(Group, "resumable") == ("free", "both")
 
 
 def test_help_of_an_automatic_setting_says_who_chooses() -> None:

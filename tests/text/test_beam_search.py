@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedlearn.text.beam_search import Search, beam_search
+from fedlearn.text.beam_search import Search
 from fedlearn.text.language_model import LanguageModel, LogProbabilities, State
 from fedlearn.text.sampling import Manner, sample
 from fedlearn.text.tokens import TokenArray
+from tests.text.searches import beam_search
 
 Build = Callable[[NDArray[np.float64], int], LanguageModel]
 Hypothesis = tuple[int, ...]

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedlearn.text.beam_search import Search, beam_search
+from fedlearn.text.beam_search import Search
 from fedlearn.text.language_model import Continuation, LanguageModel, last_of
 from fedlearn.text.sampling import Manner, sample
 from fedlearn.text.writing import up_to_a_word, written
+from tests.text.searches import beam_search
 
 Build = Callable[[NDArray[np.float64], int], LanguageModel]
 PROMPT = np.array([1, 0], dtype=np.uint16)

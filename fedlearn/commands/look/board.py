@@ -15,15 +15,7 @@ DEFAULT_HOST = "127.0.0.1"
 def add_board(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `fedlearn board`."""
     add_root(parser)
-    parser.add_argument(
-        "--port", type=port, default=DEFAULT_PORT, metavar="N", help=f"TCP port; 0 = any (default: {DEFAULT_PORT})"
-    )
-    parser.add_argument(
-        "--host",
-        default=DEFAULT_HOST,
-        metavar="ADDRESS",
-        help=f"address to listen on; 0.0.0.0 = all networks, without encryption (default: {DEFAULT_HOST})",
-    )
+    add_page(parser, DEFAULT_PORT, "address to listen on; 0.0.0.0 = all networks, without encryption")
     parser.add_argument(
         "--public-host",
         action="append",
@@ -31,12 +23,17 @@ def add_board(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="a name of this board, such as board.example.org, besides its addresses; may be repeated",
     )
-    add_proxies(parser)
     parser.add_argument("--companion", action="store_true", help=argparse.SUPPRESS)  # ends with its standard input
 
 
-def add_proxies(parser: argparse.ArgumentParser) -> None:
-    """Adds the proxies that a page trusts to name the client behind a request."""
+def add_page(parser: argparse.ArgumentParser, default_port: int, host_help: str) -> None:
+    """Adds the port and the address of a page, and the proxies that it trusts to name the client behind a request."""
+    parser.add_argument(
+        "--port", type=port, default=default_port, metavar="N", help=f"TCP port; 0 = any (default: {default_port})"
+    )
+    parser.add_argument(
+        "--host", default=DEFAULT_HOST, metavar="ADDRESS", help=f"{host_help} (default: {DEFAULT_HOST})"
+    )
     parser.add_argument(
         "--trust-proxy",
         action="append",

@@ -14,7 +14,7 @@ from fedlearn.storage.journal.segment import segments_in
 from fedlearn.storage.journal.wholeness import examine_journal
 from fedlearn.storage.logs.metrics import read_last_metrics
 from fedlearn.storage.origin import check_same_run
-from fedlearn.terminal import printable
+from fedlearn.terminal import counted, printable
 from fedlearn.terminal.bars import Bar
 
 
@@ -37,8 +37,8 @@ def check_command(options: argparse.Namespace) -> int:
     with bars_of(options).bar("reading") as bar:
         problems = [*chosen.notices, *_check_checkpoints(chosen, bar, found), *_check_journal(chosen, bar, found)]
     if options.json:
-        told = {"run": name, "identity": origin.identity.hex(), "begun_at_step": origin.step, "found": found}
-        print(msgspec.json.encode(told | {"changed": changed, "problems": problems}).decode())
+        report = {"run": name, "identity": origin.identity.hex(), "begun_at_step": origin.step, "found": found}
+        print(msgspec.json.encode(report | {"changed": changed, "problems": problems}).decode())
         return 1 if problems else 0
     print(printable(f"run {name}: identity {origin.identity.hex()}, begun at step {origin.step}"))
     print(printable(f"settings: {len(origin.settings)} are as the run began with them"))
@@ -49,7 +49,7 @@ def check_command(options: argparse.Namespace) -> int:
         print(printable(line))
     for problem in problems:
         print(printable(f"problem: {problem}"))
-    print(_counted(len(problems), "problem") if problems else "all files are complete and belong together")
+    print(counted(len(problems), "problem") if problems else "all files are complete and belong together")
     return 1 if problems else 0
 
 
@@ -80,7 +80,7 @@ def _check_journal(chosen: Run, bar: Bar, found: list[str]) -> list[str]:
     bar.begin("reading the journal")
     journal = examine_journal(folder.journal, identity=origin.identity, begin=begin, end=max(kept + recorded))
     steps = ", ".join(f"{stretch.first} to {stretch.end}" for stretch in journal.stretches) or "none"
-    found.append(f"journal: {_counted(journal.n_segments, 'segment')}, steps {steps}")
+    found.append(f"journal: {counted(journal.n_segments, 'segment')}, steps {steps}")
     return journal.problems
 
 
@@ -89,7 +89,3 @@ def _may_have_dropped(chosen: Run) -> bool:
     kept_bytes = journal_bytes_kept(chosen.config.run)
     length_bytes = sum(path.stat().st_size for path in segments_in(chosen.folder.journal))
     return kept_bytes is not None and 2 * length_bytes > kept_bytes  # an eighth is dropped at a time
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -6,6 +6,7 @@ import math
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from fedlearn.commands.arguments import add_run
@@ -63,19 +64,17 @@ def add_set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("value", metavar="VALUE", help="its value from the next step on that is opened")
 
 
-def pause_command(options: argparse.Namespace) -> int:
-    """`fedlearn pause RUN`: returns once the open step has ended."""
-    return _order(options, Pause(_by()))
+def _command(order: type[Pause | GoOn | WriteCheckpoint | Finish | Stop]) -> Callable[[argparse.Namespace], int]:
+    """The command of a verb that knows no more than its run."""
+    return lambda options: _order(options, order(_by()))
 
 
-def go_on_command(options: argparse.Namespace) -> int:
-    """`fedlearn go-on RUN`."""
-    return _order(options, GoOn(_by()))
-
-
-def checkpoint_command(options: argparse.Namespace) -> int:
-    """`fedlearn checkpoint RUN`: returns once it is written."""
-    return _order(options, WriteCheckpoint(_by()))
+pause_command = _command(Pause)
+go_on_command = _command(GoOn)
+checkpoint_command = _command(WriteCheckpoint)
+finish_command = _command(Finish)
+stop_command = _command(Stop)
+"""Commands that return once the order is carried out: the step or the run has ended, the checkpoint is written."""
 
 
 def send_away_command(options: argparse.Namespace) -> int:
@@ -88,16 +87,6 @@ def set_command(options: argparse.Namespace) -> int:
     return _order(options, Set(_by(), options.key, options.value))
 
 
-def finish_command(options: argparse.Namespace) -> int:
-    """`fedlearn finish RUN`: returns once the open step and the run have ended."""
-    return _order(options, Finish(_by()))
-
-
-def stop_command(options: argparse.Namespace) -> int:
-    """`fedlearn stop RUN`: returns once the server has ended."""
-    return _order(options, Stop(_by()))
-
-
 def _order(options: argparse.Namespace, order: Order) -> int:
     """Gives an order and prints what came of it; 1 where it was refused."""
     folder = resolve_run(Path(options.runs), options.run)
@@ -105,25 +94,25 @@ def _order(options: argparse.Namespace, order: Order) -> int:
         flags = f"--resume {shlex.quote(str(folder.path))}{task_flag(load_run_config(folder))}"
         command = f"{invocation('serve')} {flags}"
         raise StorageError(f"run {folder.path.name}: expected a server that runs it, got none; go on with: {command}")
-    slip = give(folder.orders, order)
+    file = give(folder.orders, order)
     try:
-        answer = _ended(folder, within_s=ENDED_WITHIN_S) if isinstance(order, Stop) else _awaited(slip, folder)
+        answer = _ended(folder, within_s=ENDED_WITHIN_S) if isinstance(order, Stop) else _awaited(file, folder)
         if isinstance(order, Finish):
-            answer = _finished(answer, slip, folder)
+            answer = _finished(answer, file, folder)
     finally:
-        withdraw(slip)
+        withdraw(file)
     print(escape(f"run {folder.path.name}: {answer.text}"), file=sys.stdout if answer.is_done else sys.stderr)
     return 0 if answer.is_done else 1
 
 
-def _awaited(slip: OrderFile, folder: RunFolder) -> Answer:
+def _awaited(file: OrderFile, folder: RunFolder) -> Answer:
     begun, has_said = time.monotonic(), False
-    while (answer := answer_to(slip)) is None:
+    while (answer := answer_to(file)) is None:
         waited_s = time.monotonic() - begun
         if live_status(folder) is None:
             # Its last words may have come between the two looks.
-            return answer_to(slip) or Answer(False, "the server ended before it answered")
-        if waited_s > TAKEN_WITHIN_S and not is_taken(slip):
+            return answer_to(file) or Answer(False, "the server ended before it answered")
+        if waited_s > TAKEN_WITHIN_S and not is_taken(file):
             return Answer(False, f"the server did not take the order within {TAKEN_WITHIN_S:g} s; see what it says")
         if waited_s > SILENT_S and not has_said:
             print("waiting for the open step to end; Ctrl-C ends the wait, not the order", file=sys.stderr)
@@ -132,11 +121,11 @@ def _awaited(slip: OrderFile, folder: RunFolder) -> Answer:
     return answer
 
 
-def _finished(answer: Answer, slip: OrderFile, folder: RunFolder) -> Answer:
+def _finished(answer: Answer, file: OrderFile, folder: RunFolder) -> Answer:
     """The answer once the run has ended; the open step may be long, or so short that the answer comes late."""
     if answer.is_done:
         print(escape(f"{answer.text}; Ctrl-C ends the wait, not the order"), file=sys.stderr)
-    elif not is_taken(slip) or live_status(folder) is not None:
+    elif not is_taken(file) or live_status(folder) is not None:
         return answer
     return _ended(folder, within_s=math.inf)
 

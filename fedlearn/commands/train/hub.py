@@ -5,14 +5,12 @@ import errno
 import os
 from pathlib import Path
 
-from fedlearn.commands.arguments import port
-from fedlearn.commands.look.board import add_proxies, checked_network
+from fedlearn.commands.arguments import MAX_PORT
+from fedlearn.commands.look.board import add_page, checked_network
 from fedlearn.system.processes import CAN_PASS_DESCRIPTORS
 
 DEFAULT_PORT = 4000
-DEFAULT_HOST = "127.0.0.1"
 DEFAULT_FOLDER = "hub"
-MAX_PORT = 65535
 
 
 def add_hub(parser: argparse.ArgumentParser) -> None:
@@ -25,15 +23,7 @@ def add_hub(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", metavar="FOLDER", help="texts and MNIST's files for jobs (default: data in there)")
     parser.add_argument("--tasks", metavar="FOLDER", help="files of tasks that jobs may name (default: tasks in there)")
-    parser.add_argument(
-        "--port", type=port, default=DEFAULT_PORT, metavar="N", help=f"TCP port; 0 = any (default: {DEFAULT_PORT})"
-    )
-    parser.add_argument(
-        "--host",
-        default=DEFAULT_HOST,
-        metavar="ADDRESS",
-        help=f"address that hub and jobs listen on; 0.0.0.0 = all networks (default: {DEFAULT_HOST})",
-    )
+    add_page(parser, DEFAULT_PORT, "address that hub and jobs listen on; 0.0.0.0 = all networks")
     parser.add_argument(
         "--public-host", default="", metavar="NAME", help="this machine's name for devices, if it is not its own"
     )
@@ -43,7 +33,6 @@ def add_hub(parser: argparse.ArgumentParser) -> None:
         metavar="FIRST-LAST",
         help="ports for the jobs' servers, such as 55600-55699 (default: any free ones)",
     )
-    add_proxies(parser)
     parser.add_argument(
         "--tokens",
         choices=("auto", "always"),

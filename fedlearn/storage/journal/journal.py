@@ -26,6 +26,7 @@ from fedlearn.storage.journal.segment import (
     create_segment,
     encode_step,
     first_step_of,
+    name_of,
     read_header,
     read_places,
     segments_in,
@@ -301,12 +302,34 @@ def stretches_of(folder: Path, problems: list[str]) -> list[Stretch]:
     stretches: list[Stretch] = []
     for path in segments_in(folder):
         check_header(path, None, problems)
-        first = first_step_of(path)
-        if not stretches or stretches[-1].end != first:
-            stretches.append(Stretch(first, first))
-        for record in read_steps(path, problems):
-            if stretches and stretches[-1].end == record.step:
-                stretches[-1] = stretches[-1]._replace(end=record.step + 1)
-            else:
-                stretches.append(Stretch(record.step, record.step + 1))
-    return stretches
+        stretches += stretches_in(path, problems)
+    return joined(stretches)
+
+
+def stretches_in(path: Path, problems: list[str]) -> list[Stretch]:
+    """The steps of one segment; errors of their order, and of the segment's name, are added to `problems`."""
+    header = read_header(path)
+    first = first_step_of(path) if header is None else header.step
+    if first != first_step_of(path):
+        problems.append(
+            f"{path}: expected the segment that begins at step {first_step_of(path)}, got the one that begins at "
+            f"{first}; its name is {name_of(first)}"
+        )
+    found = [Stretch(first, first)]
+    for record in read_steps(path, problems):
+        if record.step == found[-1].end:
+            found[-1] = found[-1]._replace(end=record.step + 1)
+        else:
+            found.append(Stretch(record.step, record.step + 1))
+    return found
+
+
+def joined(stretches: list[Stretch]) -> list[Stretch]:
+    """The stretches by step; those that touch or overlap are one."""
+    joined: list[Stretch] = []
+    for stretch in sorted(stretches):
+        if joined and stretch.first <= joined[-1].end:
+            joined[-1] = joined[-1]._replace(end=max(joined[-1].end, stretch.end))
+        else:
+            joined.append(stretch)
+    return joined

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedlearn.storage.durable import PARTIAL_SUFFIX, StorageError
-from fedlearn.storage.journal.journal import Stretch, check_header, read_steps
-from fedlearn.storage.journal.segment import first_step_of, name_of, read_header, segments_in
+from fedlearn.storage.journal.journal import Stretch, check_header, joined, stretches_in
+from fedlearn.storage.journal.segment import segments_in
 
 
 class JournalFindings(NamedTuple):
@@ -21,50 +21,21 @@ def examine_journal(folder: Path, *, identity: bytes, begin: int, end: int) -> J
     """Reads a whole journal of the run with this identity; it must lead from step `begin`, at the latest, to `end`."""
     segments, problems, stretches = segments_in(folder), list[str](), list[Stretch]()
     if folder.is_dir():
-        strangers = set(folder.iterdir()) - set(segments)
+        others = set(folder.iterdir()) - set(segments)
         problems += [
             f"{path}: expected nothing but segments, each named by its first step in twelve digits; "
             "put it back under its own name, or move it out of the folder"
-            for path in sorted(strangers)
+            for path in sorted(others)
             if path.suffix != PARTIAL_SUFFIX
         ]
     for path in segments:
         try:
             check_header(path, identity, problems)
-            stretches += _stretches_of(path, problems)
+            stretches += stretches_in(path, problems)
         except StorageError as error:
             problems.append(str(error))
-    joined = _joined(stretches)
-    return JournalFindings(len(segments), joined, problems + _gaps(folder, joined, begin=begin, end=end))
-
-
-def _stretches_of(path: Path, problems: list[str]) -> list[Stretch]:
-    """The steps of one segment; errors of their order, and of the segment's name, are added to `problems`."""
-    header = read_header(path)
-    first = first_step_of(path) if header is None else header.step
-    if first != first_step_of(path):
-        problems.append(
-            f"{path}: expected the segment that begins at step {first_step_of(path)}, got the one that begins at "
-            f"{first}; its name is {name_of(first)}"
-        )
-    found = [Stretch(first, first)]
-    for record in read_steps(path, problems):
-        if record.step == found[-1].end:
-            found[-1] = found[-1]._replace(end=record.step + 1)
-        else:
-            found.append(Stretch(record.step, record.step + 1))
-    return found
-
-
-def _joined(stretches: list[Stretch]) -> list[Stretch]:
-    """The stretches by step; those that touch or overlap are one."""
-    joined: list[Stretch] = []
-    for stretch in sorted(stretches):
-        if joined and stretch.first <= joined[-1].end:
-            joined[-1] = joined[-1]._replace(end=max(joined[-1].end, stretch.end))
-        else:
-            joined.append(stretch)
-    return joined
+    steps = joined(stretches)
+    return JournalFindings(len(segments), steps, problems + _gaps(folder, steps, begin=begin, end=end))
 
 
 def _gaps(folder: Path, stretches: list[Stretch], *, begin: int, end: int) -> list[str]:

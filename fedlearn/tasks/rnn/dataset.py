@@ -81,7 +81,7 @@ class Dataset(msgspec.Struct, frozen=True, eq=False):
 def dataset_files(dataset: Dataset) -> dict[str, bytes]:
     """The small files of the dataset, by name."""
     return {
-        "tokenizer.json": dataset.tokenizer.to_json().encode(),
+        "tokenizer.json": msgspec.json.encode(dataset.tokenizer),
         "dataset.json": msgspec.json.encode(dataset.record),
     }
 

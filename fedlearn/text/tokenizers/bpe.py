@@ -73,9 +73,6 @@ class BpeTokenizer(msgspec.Struct, frozen=True, tag="bpe", tag_field="kind"):
         checked = as_tokens(tokens, vocab_size=self.vocab_size)
         return str(_library_tokenizer(self.library_json).decode(checked[checked != self.stop_token].tolist()))
 
-    def to_json(self) -> str:
-        return msgspec.json.encode(self).decode()
-
 
 def train_bpe_tokenizer(pieces: Iterable[str], vocab_size: int) -> BpeTokenizer:
     """Merges the most frequent pairs of a text in `pieces` until there are `vocab_size` tokens or no pair repeats.

@@ -46,6 +46,3 @@ class ByteTokenizer(msgspec.Struct, frozen=True, tag="bytes", tag_field="kind"):
         checked = as_tokens(tokens, vocab_size=self.vocab_size)
         text_bytes = bytes(checked[checked != self.stop_token].astype(np.uint8))
         return text_bytes.decode("utf-8", errors="replace")
-
-    def to_json(self) -> str:
-        return msgspec.json.encode(self).decode()

@@ -56,9 +56,6 @@ class CharacterTokenizer(msgspec.Struct, frozen=True, tag="chars", tag_field="ki
         text_of_token = [*self.characters, _UNKNOWN_CHARACTER, ""]
         return "".join([text_of_token[token] for token in as_tokens(tokens, vocab_size=self.vocab_size)])
 
-    def to_json(self) -> str:
-        return msgspec.json.encode(self).decode()
-
 
 def train_character_tokenizer(pieces: Iterable[str], vocab_size: int) -> CharacterTokenizer:
     """Knows the most frequent characters of a text, given in pieces; of equally frequent ones the lower code points.

@@ -53,9 +53,6 @@ class Tokenizer(Protocol):
             ValueError: a token is outside the vocabulary.
         """
 
-    def to_json(self) -> str:
-        """The JSON text that `tokenizer_from_json` reads."""
-
 
 def train_tokenizer(kind: TokenizerKind, pieces: Iterable[str], vocab_size: int = 0) -> Tokenizer:
     """A tokenizer for texts like the one in `pieces`, with at most `vocab_size` tokens; 0 leaves that to the kind.
@@ -84,7 +81,7 @@ def train_tokenizer(kind: TokenizerKind, pieces: Iterable[str], vocab_size: int 
 
 
 def tokenizer_from_json(text: str) -> Tokenizer:
-    """The tokenizer whose `to_json` gave `text`.
+    """The tokenizer that msgspec encoded as `text`.
 
     Raises:
         ValueError: `text` is something else.

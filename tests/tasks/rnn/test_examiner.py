@@ -13,7 +13,6 @@ from fedlearn.tasks.rnn.examiner import VALIDATION_ROWS, RnnExaminer, text_loss
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.tasks.rnn.tokenizing import build_dataset
 from fedlearn.text import documents
-from fedlearn.text.beam_search import beam_search
 from fedlearn.text.documents import DocumentMode
 from fedlearn.text.ngrams import ngram_loss
 from fedlearn.text.source import Texts
@@ -21,6 +20,7 @@ from fedlearn.text.windows import WindowShape
 from tests.run_folders import created
 from tests.tasks.memory_folder import MemoryFolder, TextSource
 from tests.tasks.rnn.networks import TOLERANCE, TorchRnn, rnn_of, text_of, weights_of
+from tests.text.searches import beam_search
 
 PARAGRAPHS = "\n\n".join(f"Paragraph {number} says hello." for number in range(100))
 
