@@ -1,7 +1,6 @@
-"""Trial-tokens per second of the evaluation kernel, beside its other instruction sets and PyTorch.
+"""Trial-tokens per second of the evaluation kernel in its precisions, noises and instruction sets.
 
-All take turns, and every ratio is the median of ratios within a round. PyTorch's inference is the same network with
-unperturbed weights.
+All take turns, and every ratio is the median of ratios within a round.
 
 A turn of a contestant is as many calls as fill TURN_S: a run calls ours again and again with little else between. With
 one thread, seconds are those of the processor, so that other programs which share it do not count.
@@ -14,33 +13,14 @@ from collections.abc import Callable
 from functools import partial
 
 import msgspec
-import numpy as np
 
 import es_core
-from benchmarks.kernels.trial import SIGMA, Trial, default_population
+from benchmarks.kernels.trial import Trial, default_population
 from benchmarks.measure import TURN_S, Spread, alternate, parser_of, print_tables, ratio, spread, use_processors
-
-try:
-    import torch
-
-    from benchmarks.kernels.torch_peers import DENSE_MEMBERS, Peers
-
-    TORCH: str | None = str(torch.__version__)
-except ImportError:
-    TORCH = None
 
 OURS = "ours"
 RESETTING = 0
 """The token that ends a document, one of as many as the vocabulary has."""
-
-ENVIRONMENT = {
-    # glibc keeps freed memory: fresh pages for every temporary would cost the peers a third of their speed.
-    "MALLOC_MMAP_THRESHOLD_": str(2**30),
-    "MALLOC_TRIM_THRESHOLD_": str(2**32),
-    # Threads that wait for their next product would otherwise spin through the next contestant's turn.
-    "OMP_WAIT_POLICY": "PASSIVE",
-    "OPENBLAS_THREAD_TIMEOUT": "4",
-}
 
 Call = Callable[[], object]
 
@@ -70,14 +50,10 @@ def measure_size(trial: Trial, options: argparse.Namespace) -> tuple[list[Contes
     """All figures of one network."""
     hidden_size = trial.shape[1]
     evaluations = contestants_of(trial, options)
-    calls: dict[str, Call] = {
-        **{name: call for name, (call, _) in evaluations.items()},
-        "estimate": trial.estimate,
-        "adam": trial.take_adam_step,
-    }
+    calls: dict[str, Call] = {**evaluations, "estimate": trial.estimate, "adam": trial.take_adam_step}
     clock = time.process_time if options.threads == 1 else time.perf_counter
     seconds = alternate(calls, rounds=options.rounds, turn_s=TURN_S, clock=clock)
-    rates = {name: [n_tokens / s for s in seconds[name]] for name, (_, n_tokens) in evaluations.items()}
+    rates = {name: [trial.n_tokens / s for s in seconds[name]] for name in evaluations}
     contestants = [
         Contestant(hidden_size, name, spread([rate / 1e6 for rate in rates[name]]), ratio(rates[OURS], rates[name]))
         for name in rates
@@ -92,8 +68,8 @@ def measure_size(trial: Trial, options: argparse.Namespace) -> tuple[list[Contes
     )
 
 
-def contestants_of(trial: Trial, options: argparse.Namespace) -> dict[str, tuple[Call, int]]:
-    """Each way to evaluate the trial's members, with the tokens that a call evaluates; ours comes first."""
+def contestants_of(trial: Trial, options: argparse.Namespace) -> dict[str, Call]:
+    """Each way to evaluate the trial's members; the usual one comes first."""
     ours: dict[str, Call] = {
         OURS: trial.evaluate,
         f"{OURS}, int8": partial(trial.evaluate, int8=True),
@@ -105,32 +81,13 @@ def contestants_of(trial: Trial, options: argparse.Namespace) -> dict[str, tuple
     if options.threads > 1:
         ours[f"{OURS}, one thread"] = partial(trial.evaluate, threads=1)
     ours |= {f"{OURS}, {isa}": partial(trial.evaluate_with, isa) for isa in other_isas(options)}
-    evaluations = {name: (call, trial.n_tokens) for name, call in ours.items()}
-    if TORCH is not None:
-        check_peers(trial)
-        for name, peer in Peers(trial.layout, trial.weights, trial.rows, SIGMA).contestants.items():
-            n_members = min(DENSE_MEMBERS, trial.population) if "dense" in name else trial.population
-            evaluations[f"PyTorch {name}"] = (peer, n_members * options.sequence_length)
-    return evaluations
+    return ours
 
 
 def other_isas(options: argparse.Namespace) -> list[str]:
     """Instruction sets to measure beside the one in use: the widest that came before, or all."""
     others = [isa for isa in es_core.supported_isas() if isa != es_core.current_isa()]
     return others if options.all_isas else [isa for isa in others if isa == "v3"]
-
-
-def check_peers(trial: Trial) -> None:
-    """Compares the losses of all contestants without noise.
-
-    Raises:
-        RuntimeError: they differ.
-    """
-    expected = trial.evaluate(sigma=0.0)
-    for name, peer in Peers(trial.layout, trial.weights, trial.rows, 0.0).contestants.items():
-        losses = peer().numpy()
-        if not np.allclose(losses, expected[: len(losses)], atol=1e-4):
-            raise RuntimeError(f"{name}: expected our losses, e.g. {expected[0]}, got {losses[0]}")
 
 
 def main() -> int:
@@ -148,15 +105,13 @@ def main() -> int:
     options = parser.parse_args()
     if options.threads < 1:
         parser.error(f"--threads: expected at least 1, got {options.threads}")
-    use_processors(options.threads, **ENVIRONMENT)
-    if TORCH is not None:
-        torch.set_num_threads(options.threads)
+    use_processors(options.threads)
     found = [measure_size(trial_of(hidden_size, options), options) for hidden_size in options.hidden]
     names = ("threads", "rounds", "vocabulary", "sequence_length", "group_size", "rank")
     print_tables(
         "kernel",
         as_json=options.json,
-        facts={name: getattr(options, name) for name in names} | {"PyTorch": TORCH},
+        facts={name: getattr(options, name) for name in names},
         contestants=[contestant for contestants, _ in found for contestant in contestants],
         updates=[update for _, update in found],
     )

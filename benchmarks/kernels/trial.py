@@ -49,14 +49,7 @@ class Trial:
         self.estimate_result = np.zeros(self.layout.size, dtype=np.int32)
         self.moments = np.zeros((2, self.layout.size), dtype=np.float32)
 
-    @property
-    def rows(self) -> NDArray[np.uint16]:
-        """Tokens of each member, [population, T + 1]."""
-        return np.repeat(self.tokens[:, 0], self.group_size, axis=0)
-
-    def evaluate(
-        self, sigma: float = SIGMA, *, int8: bool = False, reset_token: int = -1, threads: int | None = None
-    ) -> NDArray[np.float32]:
+    def evaluate(self, *, int8: bool = False, reset_token: int = -1, threads: int | None = None) -> NDArray[np.float32]:
         """Losses of all members; on the trial's threads unless told otherwise."""
         return es_core.rnn_member_losses(
             self.shape,
@@ -70,7 +63,7 @@ class Trial:
             tokens=self.tokens,
             context=0,
             is_cold=self.is_cold,
-            sigma=sigma,
+            sigma=SIGMA,
             int8=int8,
             reset_token=reset_token,
             threads=self.threads if threads is None else threads,

@@ -14,7 +14,6 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from benchmarks.kernels.kernel import ENVIRONMENT
 from benchmarks.measure import TURN_S, Spread, alternate, parser_of, print_tables, ratio, spread, use_processors
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import member_noise
@@ -36,6 +35,15 @@ from fedlearn.tasks.torch.supervised import supervised
 from fedlearn.tasks.torch_graph.export.export import export
 from fedlearn.tasks.torch_graph.graph_task import GraphTask
 from fedlearn.tasks.torch_graph.program import Program
+
+ENVIRONMENT = {
+    # glibc keeps freed memory: fresh pages for every temporary would cost PyTorch a third of its speed.
+    "MALLOC_MMAP_THRESHOLD_": str(2**30),
+    "MALLOC_TRIM_THRESHOLD_": str(2**32),
+    # Threads that wait for their next product would otherwise spin through the next contestant's turn.
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "OPENBLAS_THREAD_TIMEOUT": "4",
+}
 
 WARM_UP = 20
 """Steps in which a task searches for the size of its pieces."""

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from importlib.util import find_spec
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -11,13 +10,11 @@ ReadJson = Callable[..., dict[str, Any]]
 TINY = ("--hidden", "8", "--population", "128", "--rounds", "2", "--sequence-length", "4")
 
 
-def test_every_instruction_set_and_peer_is_measured_beside_ours(read_json: ReadJson) -> None:
+def test_every_instruction_set_is_measured_beside_ours(read_json: ReadJson) -> None:
     report = read_json("kernel", *TINY, "--all-isas")
-    assert (report["PyTorch"] is not None) == (find_spec("torch") is not None)
     names = [contestant["name"] for contestant in report["contestants"]]
     assert names[:3] == ["ours", "ours, int8", "ours, activations with gradient"]
     assert {f"ours, {isa}" for isa in es_core.supported_isas() if isa != es_core.current_isa()} <= set(names)
-    assert len([name for name in names if name.startswith("PyTorch")]) == (4 if find_spec("torch") else 0)
     for contestant in report["contestants"]:
         speed = contestant["million_tokens_per_s"]
         assert contestant["hidden_size"] == 8
