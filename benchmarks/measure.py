@@ -26,7 +26,7 @@ SETTINGS: dict[str, int | float] = {
     "learning_rate": 0.006,
     "time_per_step": 5.0,
 }
-"""Where no flag says otherwise: a run would choose these by the speed of the machine."""
+"""Settings where no flag says otherwise: a run would choose these by the speed of the machine."""
 
 TURN_S = 0.05
 """A turn this long is thousands of times what the caches take to fill."""
@@ -35,7 +35,7 @@ _Name = TypeVar("_Name", bound=Hashable)
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """Where a figure was measured."""
+    """The machine on which a figure was measured."""
 
     processor: str
     usable_processors: int
@@ -138,7 +138,7 @@ def _calls_within(duration_s: float, run: Callable[[], object]) -> int:
 
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Spread:
-    """Of two figures, round by round."""
+    """The ratio of two figures, round by round."""
     return spread([numerator / denominator for numerator, denominator in zip(numerators, denominators, strict=True)])
 
 

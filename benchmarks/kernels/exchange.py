@@ -142,7 +142,7 @@ def holding_of(hidden_size: int) -> Holding:
 
 
 def losses_of(n_members: int) -> Float32Array:
-    """As they scatter about the middle of a training."""
+    """Losses that scatter as those about the middle of a training do."""
     return np.random.default_rng(1).normal(2.0, SCALE, n_members).astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Where a step's processor time goes when server and volunteer share one core, as in `learning.py`.
+"""The parts of a step's processor time when server and volunteer share one core, as in `learning.py`.
 
 Probes stand around functions of the product while a run takes its steps. Each counts the thread's processor time
 without that of probes inside it, so the parts add up to the step. `--runs` chooses the disk that the journal is on.
@@ -69,7 +69,7 @@ class Share(msgspec.Struct, frozen=True):
     name: str
     ms: Spread
     mean_ms: float
-    """Of all steps: a part that few steps have has a median of 0."""
+    """Mean over all steps: a part that few steps have has a median of 0."""
 
 
 @final

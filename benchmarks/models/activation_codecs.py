@@ -38,12 +38,12 @@ class Row(msgspec.Struct, frozen=True):
     sigma: float
     codec: str
     member_bytes: float
-    """For a member at a cut; unperturbed values are not in here."""
+    """Bytes of a member at a cut, without unperturbed values."""
     error: float
-    """Of losses, as a share of their spread."""
+    """Error of losses, as a share of their spread."""
     rank_correlation: float
     cosine: float
-    """Of the estimate to that of exact losses."""
+    """Cosine of the angle between the estimate and that of exact losses."""
 
 
 def main() -> int:
@@ -155,7 +155,7 @@ def estimated(noise: list[TensorNoise], losses: NDArray[np.float64]) -> NDArray[
 
 
 def cosine(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Of the angle between two vectors."""
+    """The cosine of the angle between two vectors."""
     return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
 
 

@@ -41,9 +41,9 @@ class Row(msgspec.Struct, frozen=True):
     n_pieces: int
     n_operators: int
     cuts: tuple[int, ...]
-    """After so many pieces."""
+    """Numbers of pieces before each cut."""
     sent_bytes: tuple[int, ...]
-    """At each cut, float32, for a member."""
+    """Bytes of a member at each cut, as float32."""
     is_module: bool
     """Whether the whole graph's loss is the module's to the bit."""
     is_equal: bool

@@ -37,7 +37,7 @@ from fedlearn.wire.proof import NONCE_BYTES, Credentials, Identity, prove
 GROUP_SIZE = 16
 
 CREDENTIALS = Credentials(Identity.of_seed(bytes(32)))
-"""Of all of them: one person may have any number of machines."""
+"""The credentials of all volunteers: one person may have any number of machines."""
 
 _ASSIGNMENT, _SNAPSHOT, _START, _CHALLENGE, _UPDATE, _FAREWELL = 19, 17, 22, 23, 32, 21
 _LEADERS: dict[int, type[msgspec.Struct]] = {16: Welcome, 17: Snapshot, 22: Start, 32: Update}
@@ -51,11 +51,11 @@ class Crowd:
         self.member_s = member_s
         """What a member takes each of them."""
         self.n_members = 0
-        """That counted."""
+        """Members that counted."""
         self.task = load_task(f"{task}:task")
         self.holding: Holding | None = None
         self.digests: dict[int, bytes] = {}
-        """Of the replica, by the step that it stood before."""
+        """Digests of the replica, by the step that it stood before."""
         self.ended_at: list[float] = []
         self.lights: list[Light] = []
         self.n_ready = 0
@@ -88,7 +88,7 @@ class Crowd:
             self._waiting.setdefault(step, []).append(then)
 
     def result(self, assignment: Assignment, digest: bytes, *, n_done: int, n_members: int) -> Result:
-        """With losses that nobody computed, of so many members after those that are done."""
+        """The Result of so many members after those that are done, with losses that nobody computed."""
         first, busy_s = assignment.first_member + n_done, (n_done + n_members) * self.member_s
         if assignment.shaping is None or self.holding is None:
             return Result(assignment.step, first, self._losses[:n_members], digest, busy_s=busy_s)

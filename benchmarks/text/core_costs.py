@@ -21,13 +21,13 @@ from fedlearn.wire.encoding.codec import decode, encode
 from fedlearn.wire.messages import Result
 
 SEND_S = 33e-6
-"""Of the server's core for a message in or out: a third of what `swarm.py` finds for a volunteer and step."""
+"""Seconds of the server's core for a message in or out: a third of what `swarm.py` finds for a volunteer and step."""
 
 MEMBERS = 1024
-"""Of the trials that are timed; a group of them at least."""
+"""Members of the trials that are timed; a group of them at least."""
 
 ROUNDS = 9
-"""Of which the median counts."""
+"""Rounds, of which the median counts."""
 
 
 def core_costs(run: RnnRun) -> Costs:

@@ -12,7 +12,7 @@ from fedlearn.tasks.rnn.language_model import RnnLanguageModel
 from fedlearn.text.sampling import Manner, sample
 
 SHARES = (0, 1 / 200, 1 / 100, 1 / 50, 1 / 20, 1 / 10, 1 / 5, 1 / 3, 1 / 2, 3 / 4, 1)
-"""Of a budget, after which validation is measured: early on, learning is fast."""
+"""Shares of a budget after which validation is measured: early on, learning is fast."""
 
 SAMPLE_TOKENS = 400
 
@@ -38,11 +38,11 @@ class Learner(Protocol):
         """Takes a step at this share of the budget; gives its trial-tokens, 0 once there are no more steps."""
 
     def weights(self) -> NDArray[np.float32]:
-        """As they stand, in the layout of the run's objective, [n_parameters]."""
+        """The present weights, in the layout of the run's objective, [n_parameters]."""
 
 
 class Look(msgspec.Struct, frozen=True):
-    """Where a run stood."""
+    """The state of a run at a measurement of validation."""
 
     seconds: float
     steps: int

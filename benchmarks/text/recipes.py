@@ -1,4 +1,4 @@
-"""Who takes part in the learning benchmark: the product's recipes, and peers with settings of their own.
+"""The contestants of the learning benchmark: the product's recipes, and peers with settings of their own.
 
 A recipe of the product is what it changes in the default configuration for a budget; flags outrank it. Settings were
 chosen on the validation part, see docs/recipe.md.

@@ -46,11 +46,11 @@ class RnnRun(msgspec.Struct, frozen=True, eq=False):
         return self.run.config.volunteers.threads
 
     def initial_weights(self) -> Float32Array:
-        """Where every learner begins, [n_parameters]."""
+        """The weights with which every learner begins, [n_parameters]."""
         return self.objective.initial_weights()
 
     def bits_per_character(self, weights: Float32Array, text: EncodedText) -> float:
-        """Of the unperturbed network on a part of the text."""
+        """The loss of the unperturbed network on a part of the text."""
         return text.bits_per_character(text_loss(self.objective, weights, text.tokens, threads=self.threads))
 
 

@@ -18,7 +18,7 @@ from fedlearn.tasks.rnn.examiner import BITS
 SERVER = Path(__file__).parents[2] / "server.py"
 
 LEAVE_S = 60.0
-"""For the server and its volunteer to save and go."""
+"""Seconds for the server and its volunteer to save and go."""
 
 
 def learn_through_server(config: RunConfig, seconds: float) -> SeedRun:

@@ -59,11 +59,11 @@ class Row(msgspec.Struct, frozen=True):
     precision: str
     liars: int
     connections: int
-    """Of each liar."""
+    """Connections of each liar."""
     off_by: str
     """What their losses are off by."""
     members_share: float
-    """Of the members that counted, those of liars."""
+    """Share of liars' members among those that counted."""
     line_bits: float
     """Bits a character of the planted line, in the end."""
     validation_bits: float

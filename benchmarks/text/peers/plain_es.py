@@ -30,7 +30,7 @@ class PlainEsSettings(msgspec.Struct, frozen=True):
 
     population: int = 128
     windows: int = 16
-    """That every member reads in a step."""
+    """Windows that every member reads in a step."""
     sigma: float = 0.02
     learning_rate: float = 0.01
     pairs_at_once: int = 16
