@@ -30,7 +30,6 @@ IDENTITY_DIGITS = 8
 MAX_FILE_BYTES = 2**20
 """The largest file that is read as a whole, in bytes: a folder may come from anybody."""
 
-T = TypeVar("T")
 StructType = TypeVar("StructType", bound=msgspec.Struct)
 
 _PRIVATE_GROUPS = ("server",)
@@ -72,21 +71,12 @@ def describe(folder: RunFolder) -> dict[str, Any]:
         OSError: its files cannot be read.
     """
     config, schema = load_run_config(folder), Schema(kind_of(folder).options)
-    reasons = _small(folder.reasons, Reasons, ())
+    reasons = read_status(folder.reasons, Reasons, max_bytes=MAX_FILE_BYTES) or ()
     changes = {change.key: change for change in _lines(folder.changes, Change)}
     chosen = {reason.key: reason for reason in reasons if reason.key}
     usual = schema.build({})
     settings = [
-        _shown(
-            group,
-            key,
-            config.get(key),
-            schema,
-            usual.get(key),
-            chosen.get(key),
-            changes.get(key),
-            bound_of(key, config),
-        )
+        _shown(key, schema, config, usual, chosen.get(key), changes.get(key))
         for key, group in schema.group_of.items()
         if group not in _PRIVATE_GROUPS and key not in _HIDDEN_KEYS
     ]
@@ -165,29 +155,26 @@ def _public_reason(reason: str) -> str:
 
 
 def _shown(
-    group: str,
-    key: str,
-    value: object,
-    schema: Schema,
-    usual: object,
-    reason: Reason | None,
-    change: Change | None,
-    bound: str,
+    key: str, schema: Schema, config: RunConfig, usual: RunConfig, reason: Reason | None, change: Change | None
 ) -> Shown:
+    value = config.get(key)
     # A run may go on with flags of another day, or from a step before the change: what is said must be of this value.
-    is_set = change is not None and change.value == as_written(value)
+    if change is not None and change.value != as_written(value):
+        change = None
+    if reason is not None and (change is not None or not _is_same(reason.value, value)):
+        reason = None
     return Shown(
-        group,
-        key,
-        _without_path(value),
-        schema.help_of(key),
-        value == usual,
-        key in AT_WORK,
-        reason.why if reason is not None and not is_set and _is_same(reason.value, value) else "",
-        change.step if change is not None and is_set else None,
-        _without_path(change.before) if change is not None and is_set else "",
-        change.along_with if change is not None and is_set else "",
-        bound,
+        group=schema.group_of[key],
+        key=key,
+        value=_without_path(value),
+        help=schema.help_of(key),
+        is_usual=value == usual.get(key),
+        is_changeable=key in AT_WORK,
+        reason=reason.why if reason is not None else "",
+        set_at=change.step if change is not None else None,
+        before=_without_path(change.before) if change is not None else "",
+        along_with=change.along_with if change is not None else "",
+        bound=bound_of(key, config),
     )
 
 
@@ -208,16 +195,6 @@ def _without_path(value: object) -> str:
     if isinstance(value, tuple | list):
         return ", ".join(map(_without_path, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _small(path: Path, expected: type[T], default: T) -> T:
-    """The content of a JSON file; the default where there is none, or none that can be read."""
-    try:
-        if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:  # a device has no end
-            return default
-        return msgspec.json.decode(path.read_bytes(), type=expected)
-    except (OSError, ValueError, RecursionError):
-        return default
 
 
 def _lines(path: Path, expected: type[StructType]) -> list[StructType]:

@@ -18,7 +18,7 @@ MAX_BYTES = 64 * 2**20
 FRESH_S = 10.0
 """The greatest age of the status of a run that goes on, however busy its machine is."""
 
-StructType = TypeVar("StructType", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
 def write_status(path: Path, status: msgspec.Struct) -> None:
@@ -30,10 +30,13 @@ def write_status(path: Path, status: msgspec.Struct) -> None:
     replace_file(path, msgspec.json.encode(status))
 
 
-def read_status(path: Path, expected: type[StructType]) -> StructType | None:
-    """The status in the file; None where there is none that can be read."""
+def read_status(path: Path, expected: type[T], *, max_bytes: int = 0) -> T | None:
+    """The status, or another value, in a JSON file of at most `max_bytes`; None where there is none that can be read.
+
+    0 stands for MAX_BYTES.
+    """
     try:
-        if not path.is_file() or path.stat().st_size > MAX_BYTES:  # a device has no end, a pipe no size
+        if not path.is_file() or path.stat().st_size > (max_bytes or MAX_BYTES):  # a device has no end, a pipe no size
             return None
         return msgspec.json.decode(path.read_bytes(), type=expected)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,21 +17,6 @@ Stacked = Mapping[str, Float32Array]
 
 Forward = Callable[[Float32Array], NDArray[Any]]
 """A function from observations [members, episodes, ...] to outputs [members, episodes, ...]."""
-
-
-class Policy(Protocol):
-    """A network, or anything else with tensors to train."""
-
-    @property
-    def tensors(self) -> Mapping[str, Float32Array]:
-        """The initial values of the tensors to train."""
-
-    @property
-    def frozen(self) -> Mapping[str, NDArray[Any]]:
-        """Arrays that are not trained."""
-
-    def forward(self, stacked: Stacked) -> Forward:
-        """The policies of these members, ready for many observations."""
 
 
 @final
@@ -59,14 +44,17 @@ class ModulePolicy:
 
     @property
     def tensors(self) -> dict[str, Float32Array]:
+        """The initial values of the tensors to train."""
         return {name: p.detach().numpy() for name, p in self.module.named_parameters() if p.requires_grad}
 
     @property
     def frozen(self) -> dict[str, NDArray[Any]]:
+        """Arrays that are not trained."""
         fixed = {name: p for name, p in self.module.named_parameters() if not p.requires_grad}
         return {name: tensor.detach().numpy() for name, tensor in (*fixed.items(), *self.module.named_buffers())}
 
     def forward(self, stacked: Stacked) -> Forward:
+        """The policies of these members, ready for many observations."""
         import torch
 
         tensors = {name: torch.from_numpy(array) for name, array in stacked.items()}
@@ -111,3 +99,7 @@ class FunctionPolicy:
             return np.stack([self._policy(own, seen) for own, seen in zip(members, observations, strict=True)])
 
         return forward
+
+
+Policy = ModulePolicy | FunctionPolicy
+"""A network, or anything else with tensors to train."""

@@ -1,16 +1,14 @@
-"""The interface of tokenizers, and functions that train one or read one from JSON."""
+"""All tokenizers, and functions that train one or read one from JSON."""
 
-from collections.abc import Iterable, Sequence
-from typing import Literal, Protocol
+from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from fedlearn.text.tokenizers.bpe import BpeTokenizer, train_bpe_tokenizer
 from fedlearn.text.tokenizers.byte import ByteTokenizer
 from fedlearn.text.tokenizers.character import CharacterTokenizer, train_character_tokenizer
-from fedlearn.text.tokens import MAX_VOCAB_SIZE, TokenArray
+from fedlearn.text.tokens import MAX_VOCAB_SIZE
 
 TokenizerKind = Literal["bytes", "chars", "bpe"]
 
@@ -21,37 +19,8 @@ _VOCAB_SIZES: dict[str, range] = {
 }
 
 
-class Tokenizer(Protocol):
-    """A frozen value; equal tokenizers encode alike."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of different tokens, `<stop>` included."""
-
-    @property
-    def stop_token(self) -> int:
-        """`<stop>` ends a document and begins generated text. No text encodes to it."""
-
-    @property
-    def unknown_token(self) -> int | None:
-        """`<unk>` stands for characters without a token; None where every character has one."""
-
-    def encode(self, text: str) -> TokenArray:
-        """The tokens [n] of `text`; a lone surrogate is read as '?'."""
-
-    def encode_marked(self, text: str) -> TokenArray:
-        """The tokens [n] of `text`, with `<stop>` for each DOCUMENT_END; it must have no other surrogates."""
-
-    @property
-    def bits_per_unknown(self) -> float:
-        """Bits that say which of all unknown characters an `<unk>` is; 0 where there is no `<unk>`."""
-
-    def decode(self, tokens: Sequence[int] | NDArray[np.integer]) -> str:
-        """The text of `tokens`, with U+FFFD for what is no character and nothing for `<stop>`.
-
-        Raises:
-            ValueError: a token is outside the vocabulary.
-        """
+Tokenizer = ByteTokenizer | CharacterTokenizer | BpeTokenizer
+"""A frozen value; equal tokenizers encode alike. `ByteTokenizer` says what their methods do."""
 
 
 def train_tokenizer(kind: TokenizerKind, pieces: Iterable[str], vocab_size: int = 0) -> Tokenizer:
@@ -87,9 +56,10 @@ def tokenizer_from_json(text: str) -> Tokenizer:
         ValueError: `text` is something else.
     """
     try:
-        return msgspec.json.decode(text, type=ByteTokenizer | CharacterTokenizer | BpeTokenizer)
+        tokenizer: Tokenizer = msgspec.json.decode(text, type=Tokenizer)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(
             f"tokenizer: expected the JSON of a tokenizer, got {text[:40]!r} ({error}); "
             "restore the run's tokenizer.json"
         ) from error
+    return tokenizer
