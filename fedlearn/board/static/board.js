@@ -1,7 +1,7 @@
 // The page: one run in focus, others laid over it, all of it kept up to date by one stream of events.
 
 import { Curves, titleOf } from "./curves.js";
-import { compact, duration, element, exact, whole, words } from "./format.js";
+import { by, compact, duration, element, exact, whole, words } from "./format.js";
 import { Operator } from "./operator.js";
 import { Samples } from "./samples.js";
 import { Settings } from "./settings.js";
@@ -9,7 +9,6 @@ import { Store, api } from "./store.js";
 import { Volunteers } from "./volunteers.js";
 import { Write } from "./write.js";
 
-const by = (id) => document.getElementById(id);
 const STATES = { running: "Running", waiting: "Waits for volunteers", paused: "Paused", ended: "Not running" };
 const AGAIN_MS = 30_000;
 

@@ -1,11 +1,10 @@
 // The learning curve with its switches, and the small charts of volunteers, throughput and bytes.
 
 import { Chart, colour } from "./chart.js";
-import { bytes, compact, element, exact, whole, words } from "./format.js";
+import { by, bytes, compact, element, exact, whole, words } from "./format.js";
 
 const MAX_RUNS = 6;
 const MAX_DIFFERENCES = 4;
-const by = (id) => document.getElementById(id);
 
 // The height of a line through the neighbours on both sides, which count by share ** distance: a mean of what came
 // before would lie above a curve that falls (fedlearn/runs/plot.py does the same).

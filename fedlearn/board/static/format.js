@@ -1,4 +1,4 @@
-// How figures are written for people.
+// How figures are written for people, and elements of the page.
 
 const UNITS = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
 
@@ -34,6 +34,8 @@ export function duration(seconds) {
 export function words(name) {
   return name.replaceAll("_", " ");
 }
+
+export const by = (id) => document.getElementById(id);
 
 export function element(name, text = "", className = "") {
   const made = document.createElement(name);

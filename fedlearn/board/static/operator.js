@@ -1,8 +1,7 @@
 // What whoever holds the board's token may do. It comes behind the # of the address, which no server is sent.
 
-import { element, words } from "./format.js";
+import { by, element, words } from "./format.js";
 
-const by = (id) => document.getElementById(id);
 const KEY = "board-token";
 
 export class Operator {

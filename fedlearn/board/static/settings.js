@@ -1,8 +1,6 @@
 // The run's settings, with the reasons of those that it chose itself.
 
-import { element, whole, words } from "./format.js";
-
-const by = (id) => document.getElementById(id);
+import { by, element, whole, words } from "./format.js";
 
 export class Settings {
   constructor() {

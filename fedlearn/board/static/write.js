@@ -1,6 +1,6 @@
 // The box: a prompt, and the text as the model writes it.
 
-const by = (id) => document.getElementById(id);
+import { by } from "./format.js";
 
 export class Write {
   constructor(runName) {
