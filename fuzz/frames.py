@@ -22,12 +22,12 @@ with instrumented(INSTRUMENTED):
     from conversations import CREDENTIALS, DIGEST, LAYOUT, NONCE, framed
 
     import fedlearn.coordination.people.authentication
-    import fedlearn.coordination.worker
+    import fedlearn.coordination.work.worker
     from fedlearn.coordination.coordinator import Coordinator
     from fedlearn.coordination.effects import ApplyUpdate, Send, SendWeights, ServerEffect
     from fedlearn.coordination.plan import RunPlan
     from fedlearn.coordination.steps.step_source import OwnSteps
-    from fedlearn.coordination.worker import Worker
+    from fedlearn.coordination.work.worker import Worker
     from fedlearn.es.golden import GOLDEN_STEP
     from fedlearn.es.optimizers import Adam
     from fedlearn.es.perturbation import Perturbation
@@ -88,7 +88,7 @@ ANSWERS: dict[type[Message], Message] = {Challenge: OPENING[1], Start: OPENING[2
 STATES = tuple(State)
 
 vars(fedlearn.coordination.people.authentication).update(is_signed=lambda *_: True)
-vars(fedlearn.coordination.worker).update(prove=lambda *_: OPENING[1])
+vars(fedlearn.coordination.work.worker).update(prove=lambda *_: OPENING[1])
 
 
 def strategy(*, is_summed: bool) -> Strategy:

@@ -16,7 +16,7 @@ from fedlearn.client.performer import Computed, VolunteerPerformer
 from fedlearn.client.showing import Showing
 from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Leave
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.net.address import Address
 from fedlearn.net.direct import LineAddress
 from fedlearn.terminal import Terminal

@@ -3,7 +3,7 @@
 from typing import final
 
 from fedlearn.coordination.effects import Pass
-from fedlearn.coordination.seats.stage_computation import StageComputation
+from fedlearn.coordination.work.stage_computation import StageComputation
 from fedlearn.es.trials import TrialResults
 from fedlearn.tasks.holding import PartHolding
 from fedlearn.tasks.objective import PartObjective

@@ -16,7 +16,7 @@ from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Leave, ServerEffect
 from fedlearn.coordination.relay.relay import Relay
 from fedlearn.coordination.relay.upstream_steps import UpstreamSteps
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.net.route import Route
 from fedlearn.net.silence import why_silent
 from fedlearn.relay.keeper import Blocks, RelayKeeper, RelaySettings

@@ -15,7 +15,7 @@ from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.client.performer import Computed, VolunteerPerformer
 from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Leave, Peer, ServerEffect
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.net.memory import MemoryLink
 from fedlearn.server.performer import ServerPerformer
 from fedlearn.server.training.trainer import Trainer

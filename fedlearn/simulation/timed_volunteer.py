@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import final
 
 from fedlearn.coordination.effects import Apply, ClientEffect, Compute, Evaluate, Forward, Leave, Link, Notice, Reply
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.update import Update
 from fedlearn.net.memory import MemoryLink
 from fedlearn.simulation.costs import Costs, LinkSpeeds

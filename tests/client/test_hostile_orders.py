@@ -12,7 +12,7 @@ from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.client.performer import Computed, VolunteerPerformer
 from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Leave
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.update import MAX_SPANS, Update
 from fedlearn.net.memory import MemoryLink
 from fedlearn.wire.encoding.codec import decode, encode

@@ -8,10 +8,10 @@ import pytest
 from fedlearn.client.performer import Computed, VolunteerPerformer
 from fedlearn.client.progress import Contribution
 from fedlearn.coordination.effects import Compute, Evaluate, Leave, Load, Notice, Reply
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.trials import TrialResults
 from fedlearn.wire.messages import Activations, Credit, Message, Neighbours, Pong, Ready, Result
-from tests.coordination.worker.scene import GROUP, WELCOME, assignment, digest_of, snapshot
+from tests.coordination.work.scene import GROUP, WELCOME, assignment, digest_of, snapshot
 from tests.identities import ADA
 
 

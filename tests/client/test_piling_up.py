@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from fedlearn.client.lending.budget import MemoryBudget
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.layout import Float32Array
 from fedlearn.net.address import Address
 from fedlearn.runs.run import Run

@@ -28,7 +28,7 @@ import sys
 import time
 from fedlearn.commands.command_line import main
 from fedlearn.coordination.effects import Evaluate, Reply
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.wire.messages import Ready, Result
 
 log, computed = open(sys.argv[1], "w", buffering=1), Worker.computed

@@ -24,7 +24,7 @@ LEAST = 0.4
 
 FICKLE = """
 import sys
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.commands.command_line import main
 
 report, n_steps = Worker._report, 0

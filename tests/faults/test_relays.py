@@ -38,7 +38,7 @@ import time
 from hashlib import sha256
 from fedlearn.client import client
 from fedlearn.coordination.effects import Reply
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.net.address import parse_address
 from fedlearn.storage.task_file import load_task
 from fedlearn.wire.messages import Ready, Result

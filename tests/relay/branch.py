@@ -11,7 +11,7 @@ from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Leave, Peer, ServerEffect
 from fedlearn.coordination.relay.relay import Relay
 from fedlearn.coordination.relay.upstream_steps import UpstreamSteps
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.net.address import Address
 from fedlearn.net.memory import MemoryLink
 from fedlearn.relay.keeper import Blocks, RelayKeeper, RelaySettings

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fedlearn.config import RunConfig
-from fedlearn.coordination import worker
+from fedlearn.coordination.work import worker
 from fedlearn.runs.run import Run
 from fedlearn.simulation.swarm import Participant
 from tests.relay.branch import Branch, branch_of

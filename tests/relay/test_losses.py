@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedlearn.config import RunConfig
-from fedlearn.coordination import worker
 from fedlearn.coordination.effects import Compute, Evaluate
+from fedlearn.coordination.work import worker
 from fedlearn.es.trials import TrialResults
 from fedlearn.simulation.swarm import Participant
 from fedlearn.storage.journal.journal import read_journal

@@ -2,7 +2,7 @@
 
 from fedlearn.coordination.effects import Leave, Reply
 from fedlearn.coordination.relay.relay import NO_SEAT, Relay
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.wire.messages import MAX_REASON_LENGTH, Goodbye, Seat
 from tests.identities import ADA, NONCE
 

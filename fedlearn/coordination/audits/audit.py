@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedlearn.coordination.audits.tolerance import LOOSE, Tolerance
 from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.people.reputation import Reputation
-from fedlearn.coordination.seats.activation_log import ActivationLog
+from fedlearn.coordination.work.activation_log import ActivationLog
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.shaping import bounded
 from fedlearn.es.sums.estimate import CodedEstimate, decode_estimate

@@ -8,8 +8,8 @@ import msgspec
 
 from fedlearn.coordination.effects import Peer, Send
 from fedlearn.coordination.people.roster import Volunteer
-from fedlearn.coordination.seats.activation_log import ActivationLog
-from fedlearn.coordination.seats.flow import reach
+from fedlearn.coordination.work.activation_log import ActivationLog
+from fedlearn.coordination.work.flow import reach
 from fedlearn.wire.encoding.activations import ActivationCodec
 from fedlearn.wire.messages import Activations, Assignment, Result, Seat, SeatBefore, Taken
 

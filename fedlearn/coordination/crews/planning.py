@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from fedlearn.config import ConfigError, RunConfig
 from fedlearn.coordination.crews.crew import CrewPlan, StageSpec
-from fedlearn.coordination.seats.flow import SHARES, fitting_batch, fitting_window
+from fedlearn.coordination.work.flow import SHARES, fitting_batch, fitting_window
 from fedlearn.es.optimizers import OPTIMIZERS, optimizer_name
 from fedlearn.graphs.graph import Graph
 from fedlearn.graphs.pieces import stages_of

@@ -25,7 +25,7 @@ from fedlearn.coordination.leases.open_step import LEAST_GRACE_S, OpenStep
 from fedlearn.coordination.people.roster import Held, Phase
 from fedlearn.coordination.relay.holes import cut_late, holes_in, idle, pieces
 from fedlearn.coordination.relay.upstream_steps import UpstreamSteps
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import Assignment, Farewell, Message, Ready, Seat, Welcome

@@ -11,8 +11,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, compare, first_false
-from fedlearn.coordination.seats.activation_log import ActivationLog
-from fedlearn.coordination.seats.stage_computation import StageComputation
+from fedlearn.coordination.work.activation_log import ActivationLog
+from fedlearn.coordination.work.stage_computation import StageComputation
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.tasks.holding import Holding

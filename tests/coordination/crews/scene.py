@@ -33,7 +33,7 @@ from fedlearn.coordination.operator import RunOperator
 from fedlearn.coordination.people.roster import Held
 from fedlearn.coordination.steps.report import StepReport
 from fedlearn.coordination.steps.step_source import OwnSteps
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.digest import DIGEST_BYTES
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults

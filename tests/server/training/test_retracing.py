@@ -12,8 +12,8 @@ pytest.importorskip("torch")
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, compare
 from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.people.reputation import Reputation
-from fedlearn.coordination.seats.activation_log import ActivationLog
-from fedlearn.coordination.seats.stage_computation import StageComputation
+from fedlearn.coordination.work.activation_log import ActivationLog
+from fedlearn.coordination.work.stage_computation import StageComputation
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.sums.estimate import NO_ESTIMATE

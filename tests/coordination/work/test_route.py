@@ -1,7 +1,7 @@
 """Which way a seat's activations go to the next one."""
 
 from fedlearn.coordination.effects import ClientEffect, Forward, Reply
-from fedlearn.coordination.seats.route import ActivationRoute
+from fedlearn.coordination.work.route import ActivationRoute
 from fedlearn.wire.messages import Activations, Neighbours, NextSeat, Unreachable
 
 NEXT = Neighbours(1, NextSeat("192.0.2.1", 55552, bytes(32)), None)

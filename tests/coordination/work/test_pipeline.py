@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fedlearn.coordination.effects import Pass
-from fedlearn.coordination.seats.pipeline import Pipeline
+from fedlearn.coordination.work.pipeline import Pipeline
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import TrialResults
 from fedlearn.wire.messages import Activations, Assignment, Result, Seat, Taken

@@ -7,7 +7,7 @@ import pytest
 from fedlearn.coordination.effects import Apply, Evaluate, Leave
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.wire.messages import DataBlock, Goodbye, Result
-from tests.coordination.worker.scene import (
+from tests.coordination.work.scene import (
     BLOCK,
     FIRST,
     WELCOME,

@@ -18,7 +18,7 @@ from fedlearn.coordination.effects import (
     Reply,
     StoreBlock,
 )
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.snapshot import Snapshot

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedlearn.coordination.seats.activation_log import ActivationLog
+from fedlearn.coordination.work.activation_log import ActivationLog
 from fedlearn.wire.messages import Activations
 
 SAID = Activations(5, 64, 8, bytes(8), b"what crossed the cut")

@@ -25,8 +25,8 @@ from fedlearn.coordination.effects import (
     TakeSeat,
 )
 from fedlearn.coordination.people.roster import Held
-from fedlearn.coordination.seats.pipeline import Pipeline
-from fedlearn.coordination.seats.route import ActivationRoute, unreachable
+from fedlearn.coordination.work.pipeline import Pipeline
+from fedlearn.coordination.work.route import ActivationRoute, unreachable
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.sums.exchange import SUM_SLICE_S
 from fedlearn.es.trials import TrialResults, Trials

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedlearn.coordination.crews.crew import misfit_of
 from fedlearn.coordination.effects import Pass
-from fedlearn.coordination.seats.flow import reach
+from fedlearn.coordination.work.flow import reach
 from fedlearn.es.trials import Float32Array, TrialResults, Trials
 from fedlearn.wire.messages import Activations, Assignment, Message, Result, Seat, SeatBefore, Taken
 

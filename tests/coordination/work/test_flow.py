@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedlearn.coordination.seats.flow import MOST_MESSAGES, SHARES, WAY_BYTES, fitting_batch, fitting_window, reach
+from fedlearn.coordination.work.flow import MOST_MESSAGES, SHARES, WAY_BYTES, fitting_batch, fitting_window, reach
 
 MB = 10**6
 

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.coordination.worker.scene import DATA, WELCOME, Scene, snapshot
+from tests.coordination.work.scene import DATA, WELCOME, Scene, snapshot
 from tests.identities import CHALLENGE
 
 

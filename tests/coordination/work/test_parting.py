@@ -5,7 +5,7 @@ import pytest
 from fedlearn.coordination.effects import Leave, Notice, Reply
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.wire.messages import MAX_REASON_LENGTH, Farewell, Goodbye, Message, Ready, Result, Resync
-from tests.coordination.worker.scene import DATA, WELCOME, Scene, assignment, digest_of, of, replies, snapshot, update
+from tests.coordination.work.scene import DATA, WELCOME, Scene, assignment, digest_of, of, replies, snapshot, update
 
 
 def test_resync_drops_the_trials_and_a_new_snapshot_takes_over(scene: Scene) -> None:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from fedlearn.coordination.effects import Apply, Load, Notice, Pass, Reply, TakeSeat
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.trials import TrialResults
 from fedlearn.wire.messages import Activations, Proof, Ready, Result, Resync, Seat, Taken
-from tests.coordination.worker.scene import (
+from tests.coordination.work.scene import (
     DATA,
     FIRST,
     GROUP,

@@ -1,8 +1,8 @@
 from fedlearn.coordination.effects import Apply, Begin, Build, Load, Reply, StoreBlock
 from fedlearn.coordination.people.roster import Held
-from fedlearn.coordination.worker import Worker
+from fedlearn.coordination.work.worker import Worker
 from fedlearn.wire.messages import Proof, Ready, Resync
-from tests.coordination.worker.scene import DATA, WELCOME, Scene, digest_of, replies, snapshot, start, update
+from tests.coordination.work.scene import DATA, WELCOME, Scene, digest_of, replies, snapshot, start, update
 from tests.identities import ADA, CHALLENGE, NONCE, hello_of, proof_of
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedlearn.coordination.seats.pipeline import Pipeline
+from fedlearn.coordination.work.pipeline import Pipeline
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.wire.messages import Activations, Assignment, Seat, SeatBefore
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from fedlearn.coordination.effects import Apply, Evaluate, StoreBlock
-from fedlearn.coordination.worker import MAX_SLICE_MEMBERS, SLICE_S
+from fedlearn.coordination.work.worker import MAX_SLICE_MEMBERS, SLICE_S
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping
 from fedlearn.es.sums.exchange import SUM_SLICE_S
@@ -11,7 +11,7 @@ from fedlearn.es.trials import Trials
 from fedlearn.wire.encoding.codec import encode
 from fedlearn.wire.limits import max_message_bytes
 from fedlearn.wire.messages import Credit, Result
-from tests.coordination.worker.scene import (
+from tests.coordination.work.scene import (
     BLOCK,
     DATA,
     FIRST,
