@@ -10,7 +10,7 @@ from typing import cast, final
 import msgspec
 import numpy as np
 
-from fedlearn.coordination.work.worker import SLICE_S
+from fedlearn.coordination.work.slices import SLICE_S
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.sums.estimate import encode_exactly
 from fedlearn.es.update import Update

@@ -16,6 +16,7 @@ from fedlearn.client.performer import Computed, VolunteerPerformer
 from fedlearn.client.showing import Showing
 from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Leave
+from fedlearn.coordination.work.work import Heard, LineEvent, Unlinked
 from fedlearn.coordination.work.worker import Worker
 from fedlearn.net.address import Address
 from fedlearn.net.direct import LineAddress
@@ -67,7 +68,7 @@ class Conversation:
         max_snapshot_bytes = min(self._budget.max_snapshot_bytes, DEFAULT_MAX_SNAPSHOT_BYTES)
         self._line = ServerLine(address, max_snapshot_bytes=max_snapshot_bytes)
         self._lines = (
-            NeighbourLines(credentials.identity, direct, self, name=name, has_tls=address.has_tls)
+            NeighbourLines(credentials.identity, direct, self._tell, name=name, has_tls=address.has_tls)
             if direct is not None
             else None
         )
@@ -137,16 +138,11 @@ class Conversation:
 
     # ---- what the lines to neighbours tell
 
-    def linked(self) -> None:
-        self._performer.perform(self._worker.linked())
-
-    def unlinked(self, reason: str, *, is_next: bool) -> None:
-        self._performer.perform(self._worker.unlinked(reason, is_next=is_next))
-
-    def heard(self, activations: Activations) -> None:
-        self._performer.perform(self._worker.heard(activations, self.now()))
-        if (n_bytes := self._worker.activations_waiting_bytes) > self._budget.max_activations_bytes:
-            self.unlinked(f"memory: {in_words(n_bytes)} are waiting", is_next=False)
+    def _tell(self, event: LineEvent) -> None:
+        self._performer.perform(self._worker.neighbour(event, self.now()))
+        n_bytes = self._worker.activations_waiting_bytes
+        if isinstance(event, Heard) and n_bytes > self._budget.max_activations_bytes:
+            self._tell(Unlinked(f"memory: {in_words(n_bytes)} are waiting", is_next=False))
 
     async def _begin(self, nonce: bytes, binding: bytes) -> None:
         held = await asyncio.to_thread(lambda: self._volunteer.held)

@@ -6,8 +6,10 @@ Only seats that the server has named are accepted, and any error here costs one 
 import asyncio
 import secrets
 import time
-from typing import Protocol, final
+from collections.abc import Callable
+from typing import final
 
+from fedlearn.coordination.work.work import Heard, LineEvent, Linked, Unlinked
 from fedlearn.net.channel import Channel
 from fedlearn.net.dialing import dial_directly
 from fedlearn.net.direct import LineAddress, Listening
@@ -34,26 +36,21 @@ MAX_QUEUED_BYTES = 256 * 1024 * 1024
 """Bytes of activations that may wait because the next seat does not take them."""
 
 
-class Told(Protocol):
-    """Receives the events of these connections."""
-
-    def linked(self) -> None:
-        """Takes note that the next seat is connected."""
-
-    def unlinked(self, reason: str, *, is_next: bool) -> None:
-        """Takes note that a connection can't be used, or not any more."""
-
-    def heard(self, activations: Activations) -> None:
-        """Takes activations of the previous seat."""
-
-
 @final
 class NeighbourLines:
     """The direct connections during one conversation with a server, with TLS if that has it."""
 
-    def __init__(self, identity: Identity, place: LineAddress, told: Told, *, name: str, has_tls: bool) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        address: LineAddress,
+        on_event: Callable[[LineEvent], None],
+        *,
+        name: str,
+        has_tls: bool,
+    ) -> None:
         self._identity, self._name, self._has_tls = identity, name, has_tls
-        self._place, self._told = place, told
+        self._address, self._on_event = address, on_event
         self._listening: Listening | None = None
         self._neighbours = Neighbours(0, None, None)
         self._n_callers = 0
@@ -68,7 +65,7 @@ class NeighbourLines:
         Raises:
             OSError: the system refuses.
         """
-        self._listening = await self._place.listen(self._accept, has_tls=self._has_tls)
+        self._listening = await self._address.listen(self._accept, has_tls=self._has_tls)
         return self._listening.port
 
     def link(self, neighbours: Neighbours) -> None:
@@ -132,7 +129,7 @@ class NeighbourLines:
             nonlocal is_known
             if isinstance(message, Activations):
                 if self._from_before is channel:
-                    self._told.heard(message)
+                    self._on_event(Heard(message))
                 return
             for answer in called.received(message):
                 channel.send(answer)
@@ -153,7 +150,7 @@ class NeighbourLines:
             self._n_callers -= not is_known
         if self._from_before is channel:
             self._from_before = None
-            self._told.unlinked(f"the line from the seat before ended: {reason}", is_next=False)
+            self._on_event(Unlinked(f"the line from the seat before ended: {reason}", is_next=False))
 
     # ---- the next seat is called
 
@@ -173,7 +170,7 @@ class NeighbourLines:
                 reason = f"the line to {where} ended: {why}" if is_linked else ""
             await asyncio.sleep(0 if reason else RETRY_S)
         self._to_next = None
-        self._told.unlinked(reason or f"the next seat is not reached: {why}", is_next=True)
+        self._on_event(Unlinked(reason or f"the next seat is not reached: {why}", is_next=True))
 
     async def _converse(self, stream: Stream, ends: Ends, limit_s: float) -> tuple[str, bool]:
         """Holds a conversation; gives the reason of its end, and whether the next seat was there."""
@@ -188,7 +185,7 @@ class NeighbourLines:
             if (signature := caller.received(message)) is not None:
                 channel.send(signature)
                 self._to_next = channel
-                self._told.linked()
+                self._on_event(Linked())
 
         def check() -> None:
             if self._to_next is not channel:

@@ -8,7 +8,7 @@ import math
 import msgspec
 import numpy as np
 
-from fedlearn.coordination.work.worker import MAX_SLICE_MEMBERS, SLICE_S
+from fedlearn.coordination.work.slices import MAX_SLICE_MEMBERS, SLICE_S
 from fedlearn.es.digest import DIGEST_BYTES
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.shaping import Shaping

@@ -8,6 +8,7 @@ import pytest
 
 from fedlearn.client import neighbours
 from fedlearn.client.neighbours import NeighbourLines
+from fedlearn.coordination.work.work import Heard, LineEvent, Linked, Unlinked
 from fedlearn.net.dialing import DialedLine, dial_directly
 from fedlearn.net.direct import LineAddress
 from fedlearn.wire.messages import Activations, Neighbours, NextSeat, SeatBefore
@@ -20,7 +21,7 @@ LOOPBACK = LineAddress("127.0.0.1")
 
 
 @final
-class Told:
+class Events:
     """Keeps what it is told."""
 
     def __init__(self) -> None:
@@ -28,15 +29,15 @@ class Told:
         self.activations: list[Activations] = []
         self._changed = asyncio.Event()
 
-    def linked(self) -> None:
-        self._tell("linked")
-
-    def unlinked(self, reason: str, *, is_next: bool) -> None:
-        self._tell(f"{'next' if is_next else 'before'}: {reason}")
-
-    def heard(self, activations: Activations) -> None:
-        self.activations.append(activations)
-        self._tell("heard")
+    def __call__(self, event: LineEvent) -> None:
+        match event:
+            case Linked():
+                self._tell("linked")
+            case Unlinked(reason, is_next):
+                self._tell(f"{'next' if is_next else 'before'}: {reason}")
+            case Heard(activations):
+                self.activations.append(activations)
+                self._tell("heard")
 
     async def until(self, event: str) -> str:
         """The first event that contains this."""
@@ -55,7 +56,7 @@ class Pair:
     """Ada before Bob, who listens at `port`."""
 
     def __init__(self, *, has_tls: bool = False, caller: Identity = ADA) -> None:
-        self.ada, self.bob = Told(), Told()
+        self.ada, self.bob = Events(), Events()
         self.caller = NeighbourLines(caller, LOOPBACK, self.ada, name="Ada", has_tls=has_tls)
         self.called = NeighbourLines(BOB, LOOPBACK, self.bob, name="Bob", has_tls=has_tls)
         self.port = 0
@@ -168,7 +169,7 @@ def test_a_line_between_one_with_tls_and_one_without_is_none(monkeypatch: pytest
     monkeypatch.setattr(neighbours, "REACH_S", 0.5)
 
     async def act(pair: Pair) -> None:
-        plain = Told()
+        plain = Events()
         caller = NeighbourLines(ADA, LOOPBACK, plain, name="Ada", has_tls=False)
         pair.wait_for()
         caller.link(Neighbours(1, NextSeat("127.0.0.1", pair.port, BOB.public_key), None))

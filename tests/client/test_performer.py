@@ -12,7 +12,7 @@ from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.trials import TrialResults
 from fedlearn.wire.messages import Activations, Credit, Message, Neighbours, Pong, Ready, Result
 from tests.coordination.work.scene import GROUP, WELCOME, assignment, digest_of, snapshot
-from tests.identities import ADA
+from tests.identities import ADA, CHALLENGE, NONCE
 
 
 @final
@@ -83,6 +83,8 @@ class Scene:
         self.volunteer = Volunteer()
         stand_in: Any = self.volunteer
         self.performer = VolunteerPerformer(self.worker, stand_in, self.shell)
+        self.worker.start(nonce=NONCE)
+        self.worker.received(CHALLENGE, 7.0)
 
     def hear(self, *messages: Message) -> None:
         for message in messages:

@@ -6,6 +6,8 @@ import threading
 import pytest
 
 from fedlearn.client.lending.budget import MemoryBudget
+from fedlearn.coordination.effects import ClientEffect
+from fedlearn.coordination.work.work import Heard, LineEvent, Unlinked
 from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.layout import Float32Array
 from fedlearn.net.address import Address
@@ -59,10 +61,14 @@ async def test_activations_that_pile_up_are_answered_with_goodbye(run: Run, monk
 
 
 async def test_line_of_a_neighbour_whose_activations_pile_up_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    budget, cut = MemoryBudget(2**20), list[str]()
-    monkeypatch.setattr(Worker, "heard", lambda *_: [])
+    budget, told = MemoryBudget(2**20), list[LineEvent]()
+
+    def take(_: Worker, event: LineEvent, __: float) -> list[ClientEffect]:
+        told.append(event)
+        return []
+
+    monkeypatch.setattr(Worker, "neighbour", take)
     monkeypatch.setattr(Worker, "activations_waiting_bytes", property(lambda _: budget.max_activations_bytes + 1))
     conversation = Scene(fit_task(), budget=budget).calling(Address("127.0.0.1", 1))
-    monkeypatch.setattr(conversation, "unlinked", lambda reason, *, is_next: cut.append(f"{reason} {is_next}"))
-    conversation.heard(Activations(0, 0, 1, bytes(8), b""))
-    assert cut == ["memory: 0.524 MB are waiting False"]
+    conversation._tell(Heard(Activations(0, 0, 1, bytes(8), b"")))
+    assert told[1:] == [Unlinked("memory: 0.524 MB are waiting", is_next=False)]

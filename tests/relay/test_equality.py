@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fedlearn.config import RunConfig
-from fedlearn.coordination.work import worker
+from fedlearn.coordination.work import slices
 from fedlearn.runs.run import Run
 from fedlearn.simulation.swarm import Participant
 from tests.relay.branch import Branch, branch_of
@@ -27,8 +27,8 @@ way = pytest.mark.parametrize("settings", WAYS.values(), ids=WAYS)
 @pytest.fixture(autouse=True)
 def _groups_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is rounded is a Result's sum, which must not depend on who was there when."""
-    monkeypatch.setattr(worker, "SLICE_S", 0.0)
-    monkeypatch.setattr(worker, "SUM_SLICE_S", 0.0)
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    monkeypatch.setattr(slices, "SUM_SLICE_S", 0.0)
 
 
 def relay_of(stage: Stage, name: str = "relay", **given: Any) -> Branch:  # noqa: ANN401

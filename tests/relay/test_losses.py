@@ -7,7 +7,7 @@ import pytest
 
 from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import Compute, Evaluate
-from fedlearn.coordination.work import worker
+from fedlearn.coordination.work import slices
 from fedlearn.es.trials import TrialResults
 from fedlearn.simulation.swarm import Participant
 from fedlearn.storage.journal.journal import read_journal
@@ -22,8 +22,8 @@ way = pytest.mark.parametrize("settings", WAYS.values(), ids=WAYS)
 
 @pytest.fixture(autouse=True)
 def _groups_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "SLICE_S", 0.0)
-    monkeypatch.setattr(worker, "SUM_SLICE_S", 0.0)
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    monkeypatch.setattr(slices, "SUM_SLICE_S", 0.0)
 
 
 def peopled(stage: Stage, n_volunteers: int = 4, **given: Any) -> tuple[Branch, list[Participant]]:  # noqa: ANN401
@@ -87,7 +87,9 @@ def test_without_anybody_to_lease_them_again_members_are_missing_and_digests_equ
     until_it_has_work(stage, first)
     step = stage.trainer.replica.step
     first.is_stalled = False
-    while not relay.participants[1].worker._n_done:
+    work = relay.participants[1].worker._work
+    assert isinstance(work, slices.LeaseSlices)
+    while not work._n_done:
         assert stage.advance()
     first.is_stalled = True
     stage.settle()

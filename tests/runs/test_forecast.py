@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from fedlearn.coordination.work.worker import MAX_SLICE_MEMBERS
+from fedlearn.coordination.work.slices import MAX_SLICE_MEMBERS
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation

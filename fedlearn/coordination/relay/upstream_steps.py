@@ -14,7 +14,7 @@ from fedlearn.coordination.people.roster import Volunteer
 from fedlearn.coordination.steps.closing import ClosedStep, StepPace, report_of
 from fedlearn.coordination.steps.middle import group_means, middle_mean
 from fedlearn.coordination.steps.report import StepReport
-from fedlearn.coordination.work.worker import MAX_SLICE_MEMBERS, SLICE_S
+from fedlearn.coordination.work.slices import MAX_SLICE_MEMBERS, SLICE_S
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.optimizers import Sgd
 from fedlearn.es.strategy import Population

@@ -133,9 +133,9 @@ class Pipeline:
         trials = _trials(assignment, activations.first_member, activations.n_members)
         return Pass(trials, assignment.block, activations.payload)
 
-    def passed(self, done: Pass, result: bytes | TrialResults, digest: bytes, now: float) -> list[Message]:
+    def passed(self, trials: Trials, result: bytes | TrialResults, digest: bytes, now: float) -> list[Message]:
         """The messages about members that passed; none where their lease is over, even in the same step."""
-        trials, assignment = done.trials, self._assignment
+        assignment = self._assignment
         if assignment is None or assignment.step != trials.step:
             return []
         if not 0 <= trials.first_member - assignment.first_member < assignment.quota:

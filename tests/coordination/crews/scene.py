@@ -33,6 +33,7 @@ from fedlearn.coordination.operator import RunOperator
 from fedlearn.coordination.people.roster import Held
 from fedlearn.coordination.steps.report import StepReport
 from fedlearn.coordination.steps.step_source import OwnSteps
+from fedlearn.coordination.work.work import Heard, Linked, Unlinked
 from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.digest import DIGEST_BYTES
 from fedlearn.es.snapshot import Snapshot
@@ -303,11 +304,11 @@ class Scene:
             return False  # it has not heard of the line yet
         if not machine.is_linked:
             machine.is_linked = True
-            machine.perform(machine.worker.linked())
+            machine.perform(machine.worker.neighbour(Linked(), self.clock))
             return True
         if not machine.forwarded:
             return False
-        follower.perform(follower.worker.heard(machine.forwarded.popleft(), self.clock))
+        follower.perform(follower.worker.neighbour(Heard(machine.forwarded.popleft()), self.clock))
         return True
 
     def cut(self, peer: Peer) -> None:
@@ -318,9 +319,9 @@ class Scene:
         follower = self.machines.get(int(seat.host.rpartition(".")[2]))
         is_there = follower is not None and follower.neighbours.line == machine.neighbours.line
         machine.neighbours = Neighbours(machine.neighbours.line, None, machine.neighbours.before)
-        machine.perform(machine.worker.unlinked("the line broke", is_next=True))
+        machine.perform(machine.worker.neighbour(Unlinked("the line broke", is_next=True), self.clock))
         if follower is not None and is_there:
-            follower.perform(follower.worker.unlinked("the line broke", is_next=False))
+            follower.perform(follower.worker.neighbour(Unlinked("the line broke", is_next=False), self.clock))
 
     def do_work(self) -> bool:
         if not self._works:

@@ -6,7 +6,7 @@ from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.relay.upstream_steps import GREATEST, SHARE_OF_TIME, UpstreamSteps
 from fedlearn.coordination.steps.closing import StepPace
-from fedlearn.coordination.work.worker import SLICE_S
+from fedlearn.coordination.work.slices import SLICE_S
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.sums.estimate import CodedEstimate, decode_estimate, encode_exactly

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from fedlearn.coordination.effects import Apply, Evaluate, StoreBlock
-from fedlearn.coordination.work.worker import MAX_SLICE_MEMBERS, SLICE_S
+from fedlearn.coordination.work.slices import MAX_SLICE_MEMBERS, SLICE_S
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping
 from fedlearn.es.sums.exchange import SUM_SLICE_S

@@ -2,7 +2,7 @@ import pytest
 
 from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import Apply, Compute
-from fedlearn.coordination.work.worker import SLICE_S
+from fedlearn.coordination.work.slices import SLICE_S
 from fedlearn.es.trials import TrialResults
 from tests.run_folders import created
 from tests.simulation.swarm.stage import StageOf, slow_down
