@@ -34,7 +34,7 @@ LineEvent = Linked | Unlinked | Heard
 """Events of the connections to neighbours in a crew."""
 
 
-class Work(Protocol):
+class LeasedWork(Protocol):
     """The work of one machine, from its first lease to the last."""
 
     @property

@@ -28,7 +28,7 @@ from fedlearn.coordination.people.roster import Held
 from fedlearn.coordination.work.slices import LeaseSlices
 from fedlearn.coordination.work.stage import CrewStage
 from fedlearn.coordination.work.states import WorkerState, state_after
-from fedlearn.coordination.work.work import LineEvent, Work
+from fedlearn.coordination.work.work import LeasedWork, LineEvent
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update
@@ -67,7 +67,7 @@ class Worker:
         self._credentials = credentials
         self._run = run
         self._memory_bytes = memory_bytes
-        self._work: Work = LeaseSlices()
+        self._work: LeasedWork = LeaseSlices()
         self._state = WorkerState.SILENT
         self._listens_at = 0
         self._hello: Hello | None = None
