@@ -6,6 +6,10 @@ namespace fedlearn {
 
 namespace {
 
+// Counters of neighbouring words, turned together; of a width that each processor has.
+constexpr std::size_t kCounters = 4;
+typedef std::uint32_t Counters __attribute__((vector_size(4 * kCounters)));
+
 std::uint32_t word_at(const Key& key, std::uint64_t member, std::uint32_t stream, std::uint64_t index) {
     std::uint32_t counter[4] = {static_cast<std::uint32_t>(index / 4), stream, static_cast<std::uint32_t>(member),
                                 static_cast<std::uint32_t>(member >> 32)};
@@ -53,7 +57,18 @@ void fill_signs(std::span<std::int8_t> signs, const Key& key, std::uint64_t memb
 }
 
 void fill_random_words(std::span<std::uint32_t> words, const Key& key, std::uint64_t stream) {
-    for (std::size_t i = 0; i < words.size(); ++i) words[i] = word_at(key, stream, 0, i);
+    constexpr std::size_t kAtOnce = 4 * kCounters;
+    std::size_t first = 0;
+    for (; first + kAtOnce <= words.size(); first += kAtOnce) {
+        Counters numbers;
+        for (std::size_t i = 0; i < kCounters; ++i) numbers[i] = static_cast<std::uint32_t>(first / 4 + i);
+        const Counters zero{};
+        Counters counter[4] = {numbers, zero, zero + static_cast<std::uint32_t>(stream),
+                               zero + static_cast<std::uint32_t>(stream >> 32)};
+        threefry(key.words, counter);
+        for (std::size_t i = 0; i < kAtOnce; ++i) words[first + i] = counter[i % 4][i / 4];
+    }
+    for (; first < words.size(); ++first) words[first] = word_at(key, stream, 0, first);
 }
 
 }  // namespace fedlearn
