@@ -91,6 +91,8 @@ class Schema:
         """
         if isinstance(value, str) and isinstance(self.type_of(key), VarTupleType):
             return [value]  # where there is one, it needs no list
+        if isinstance(value, float) and value.is_integer() and isinstance(self.type_of(key), IntType):
+            return int(value)  # as Python writes 1e9 to JSON
         # Whatever Python reads as a number is one: msgspec wants JSON's.
         is_number = not strict and isinstance(value, str) and isinstance(self.type_of(key), FloatType)
         return float(str(value)) if is_number else value

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.inspect import FloatType
 
+from fedlearn.config.camel_case import SPELLINGS, translated
 from fedlearn.config.run_config import RunConfig, RunSettings
 from fedlearn.config.schema import Schema
 from fedlearn.config.setting import ConfigError, is_open
@@ -25,17 +26,6 @@ LARGEST_OF = {"population_limit": "max_population", "learning_rate": "max_learni
 """The bound of each setting that grows. Whoever gives the setting to a run that goes on, without the bound, wants that
 value: the bound becomes 0."""
 
-_CAMEL_CASE = {
-    "timePerStep": "time_per_step",
-    "learningRate": "learning_rate",
-    "hiddenSize": "hidden_size",
-    "vocabSize": "vocab_size",
-    "nLayers": "n_layers",
-    "stepNum": "step_num",
-    "checkPointTime": "checkpoint_time",
-    "newTokensInterval": "new_tokens_interval",
-    "batchSize": "batch_size",
-}
 _PREFIX = "FEDLEARN_"
 _OF_TASK = "the task's settings"
 _OF_CALL = "the call's keywords"
@@ -149,6 +139,15 @@ def setting_of(
     return value
 
 
+def notes_on(schema: Schema, file: SourceFile | None) -> tuple[str, ...]:
+    """Sentences about the keys of a file that the run does not follow.
+
+    Raises:
+        ConfigError: the file can't be read.
+    """
+    return translated(file[0], _entries(*file), frozenset(schema.fields)).notes if file else ()
+
+
 def given_settings(
     schema: Schema, file: SourceFile | None, environ: Mapping[str, str], flags: Mapping[str, Any]
 ) -> Given:
@@ -207,7 +206,7 @@ def flag_of(key: str) -> str:
 
 def _from_file(schema: Schema, name: str, text: str) -> Given:
     given: Given = {}
-    for entry, value in _entries(name, text).items():
+    for entry, value in translated(name, _entries(name, text), frozenset(schema.fields)).entries.items():
         is_group = entry in schema.groups and isinstance(value, dict)
         for spelling, inner in value.items() if is_group else [(entry, value)]:
             _add_entry(schema, given, spelling, inner, name, group=entry if is_group else None)
@@ -219,7 +218,7 @@ def _add_entry(schema: Schema, given: Given, spelling: str, value: object, name:
         raise ConfigError(
             f"{spelling}: expected a value, got a table from {name}; tables are {', '.join(schema.groups)}"
         )
-    spellings = {key: key for key in schema.fields} | {c: k for c, k in _CAMEL_CASE.items() if k in schema.fields}
+    spellings = {key: key for key in schema.fields} | {c: k for c, k in SPELLINGS.items() if k in schema.fields}
     key = _known(spelling, spellings, name)
     if group not in (None, schema.group_of[key]):
         raise ConfigError(f"{spelling}: expected in the table {schema.group_of[key]} of {name}, got it in {group}")

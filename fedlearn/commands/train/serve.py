@@ -22,6 +22,7 @@ from fedlearn.config import (
     flag_of,
     given_settings,
     load_config,
+    notes_on,
     resume_config,
     setting_of,
     started_anew,
@@ -128,6 +129,7 @@ def serve_command(options: argparse.Namespace) -> int:
             kind = kind_named(text, task)
             schema = _schema_of(kind, options)
             config = load_config(schema, file, os.environ, vars(options), defaults=_defaults(task))
+            ignored = notes_on(schema, file)
             if task is not None:
                 config = config.replace({"task": task.entry})
             if config.volunteers.volunteers:
@@ -139,7 +141,7 @@ def serve_command(options: argparse.Namespace) -> int:
                 run = create(kind, config, task, trust=gate.trust, progress=bar)
             held.enter_context(lock_run(run.folder))
         else:
-            run = _resumed(file, options)
+            run, ignored = _resumed(file, options), ()
             held.enter_context(lock_run(run.folder))
             listening = held.enter_context(listen(run.config.server.host, run.config.server.port))
             gate = open_gate(run.config.server, run.folder.path.parent, os.environ)
@@ -150,7 +152,8 @@ def serve_command(options: argparse.Namespace) -> int:
             tell(options.tell, Serving(str(run.folder.path.resolve()), listening.getsockname()[1]))
         terminal = terminal_of(options)
         warnings = warnings_if_open(run.config, gate.trust)
-        for line in [_title(run, trainer.replica.step), *_reasons(run, options), *notices, *warnings]:
+        about = [_title(run, trainer.replica.step), *_reasons(run, options), *notices, *warnings]
+        for line in [*(printable(note) for note in ignored), *about]:
             terminal.say(line)
         gate = with_local(gate, run.folder.local_identity)
         return serve(
