@@ -1,4 +1,4 @@
-"""Arrays of bytes in an archive of NumPy's, as MNIST is spread beside its idx files. Nothing of it is unpickled."""
+"""Arrays of whole numbers in an archive of NumPy's, as MNIST is spread beside its idx files; nothing is unpickled."""
 
 import lzma
 import tokenize
@@ -6,9 +6,8 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
@@ -22,7 +21,7 @@ _UNREADABLE = (
 MemoryError."""
 
 
-def read_npz(path: Path, names: Sequence[str]) -> list[NDArray[np.uint8]]:
+def read_npz(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
     """The arrays of these names.
 
     Raises:
@@ -30,7 +29,7 @@ def read_npz(path: Path, names: Sequence[str]) -> list[NDArray[np.uint8]]:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            found, left_bytes = list[NDArray[np.uint8]](), MAX_BYTES
+            found, left_bytes = list[NDArray[Any]](), MAX_BYTES
             for name in names:
                 with archive.open(f"{name}.npy") as file:
                     found.append(_array(file, name, max_bytes=left_bytes))
@@ -39,17 +38,18 @@ def read_npz(path: Path, names: Sequence[str]) -> list[NDArray[np.uint8]]:
     except KeyError as error:
         raise ValueError(f"{path}: expected arrays named {', '.join(names)}, one is not there") from error
     except _UNREADABLE as error:
-        raise ValueError(f"{path}: expected an npz file with arrays of bytes, got another: {error}") from error
+        raise ValueError(f"{path}: expected an npz file with arrays of whole numbers, got another: {error}") from error
 
 
-def _array(file: IO[bytes], name: str, *, max_bytes: int) -> NDArray[np.uint8]:
+def _array(file: IO[bytes], name: str, *, max_bytes: int) -> NDArray[Any]:
     version = npy.read_magic(file)
     if version != (1, 0):
         raise ValueError(f"{name} has version {version} of the format")
     shape, is_fortran, dtype = npy.read_array_header_1_0(file)
-    if dtype != np.uint8 or is_fortran:
-        raise ValueError(f"{name} is of {dtype}; save it as uint8, in C order")
+    if dtype.kind not in "iu" or is_fortran:
+        raise ValueError(f"{name} is of {dtype}; save it as whole numbers, such as uint8, in C order")
     try:
-        return read_array(file, shape, max_bytes=max_bytes)
+        raw = read_array(file, (*shape, dtype.itemsize), max_bytes=max_bytes)
+        return raw.reshape(-1).view(dtype).reshape(shape)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error

@@ -4,17 +4,18 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
@@ -22,7 +23,17 @@ from fedlearn.board.app import AS_IT_IS, Board, body_of, json_of, placed
 from fedlearn.board.app import STATIC as BOARD_STATIC
 from fedlearn.client.hub_line import Work
 from fedlearn.hub.authentication import AuthenticationMiddleware
-from fedlearn.hub.bodies import Asked, RefusedError, Registration, Training, read_body
+from fedlearn.hub.bodies import (
+    Asked,
+    BodyType,
+    Image,
+    Initialization,
+    RefusedError,
+    Training,
+    as_number,
+    read_body,
+    read_registration,
+)
 from fedlearn.hub.devices import Device, Devices
 from fedlearn.hub.elsewhere import Elsewhere
 from fedlearn.hub.errors import answer_of
@@ -31,11 +42,14 @@ from fedlearn.hub.jobs.checks import check_job
 from fedlearn.hub.jobs.following import OVER, follow_events, follow_log
 from fedlearn.hub.jobs.jobs import Jobs
 from fedlearn.hub.jobs.records import JobRecord
-from fedlearn.hub.jobs.seats import held_by
-from fedlearn.hub.jobs.speed import device_speed, teraflops_of
+from fedlearn.hub.jobs.seats import held_by, step_bytes
+from fedlearn.hub.jobs.speed import speeds_of
+from fedlearn.hub.jobs.weights import recognized, state_dict_of, tensors_of
 from fedlearn.hub.settings import HubSettings
 from fedlearn.hub.tokens import COOKIE, TokenAuthentication
+from fedlearn.hub.views import device_view, job_view, speed_views
 from fedlearn.storage.durable import StorageError
+from fedlearn.storage.runs import RunFolder
 from fedlearn.web.guards import RequestGuard
 from fedlearn.web.names import Names
 from fedlearn.web.quotas import Quota
@@ -74,6 +88,8 @@ class Hub:
             open_to=Names(names.port, is_public=False) if settings.is_open_on_loopback else None,
         )
         self._board = Board(settings.runs, token=settings.operator_token, names=names).app()
+        self._previous = 0.0
+        """Teraflops when there were any last."""
         self._streams = Quota(MAX_STREAMS, of_one=STREAMS_OF_ONE)
 
     def app(self) -> Starlette:
@@ -87,6 +103,7 @@ class Hub:
             get(f"{job}/events", self.events),
             get(f"{job}/log", self.log),
             get(f"{job}/model", self.model),
+            post(f"{job}/recognize", self.recognize),
             post("/api/devices/register", self.register),
             get("/api/devices", self.devices),
             get("/api/devices/teraflops", self.device_speeds),
@@ -96,11 +113,13 @@ class Hub:
             post("/api/network/train/{id}", self.train),
             post("/api/network/stop/{id}", self.stop),
             get("/api/teraflops", self.speed),
+            get("/api/previous_teraflops", self.previous_speed),
             get("/api/files", self.files),
             post("/api/session", self.session),
             Route("/", self.page),
             Route("/jobs", self.static),
             Route("/jobs.js", self.static),
+            Route("/drawing.js", self.static),
             Route("/jobs.css", self.static),
         ]
         beside = [*(Route(path, self._board) for path in OF_BOARD), Route("/api/{rest:path}", Elsewhere(routes))]
@@ -118,14 +137,18 @@ class Hub:
     async def create(self, asked: Request) -> Response:
         """Makes a job, which is not trained yet."""
         wanted = read_body(await body_of(asked), Asked)
-        note = check_job(wanted, self._settings, has=lambda name: find_spec(name) is not None)
+        has_package = lambda name: find_spec(name) is not None  # noqa: E731
+        note = await asyncio.to_thread(check_job, wanted, self._settings, has=has_package)
         record = self.jobs.create(wanted, note)
         message = f"Job created; {note}" if note else "Job created"
-        return json_of({"message": message, "job_id": record.job_id}, status=201)
+        return json_of({"message": message, "job_id": str(record.job_id)}, status=201)
 
-    async def listed(self, _: Request) -> Response:
-        """Lists all jobs."""
-        return json_of([self._view(record) for _, record in sorted(self.jobs.records.items())])
+    async def listed(self, asked: Request) -> Response:
+        """Lists all jobs, each with the number of its devices; with `details`, with the devices themselves."""
+        views = [self._view(record) for _, record in sorted(self.jobs.records.items())]
+        if "details" not in asked.query_params:
+            views = [view | {"devices": len(view["devices"])} for view in views]
+        return json_of({"jobs": views})
 
     async def one(self, asked: Request) -> Response:
         """Describes one job."""
@@ -141,17 +164,18 @@ class Hub:
     async def initialize(self, asked: Request) -> Response:
         """Lets devices share the layers; the assignment is known once its job's server has seated them."""
         record = self._job(asked)
-        self.jobs.initialize(record)
+        self.jobs.initialize(record, split=(await _optional_body(asked, Initialization)).split)
         devices = self._devices_of(record)
-        shared = f"{record.seats} devices hold the model between them, each a part of it"
-        if not record.seats:
-            shared = "a device holds the whole model"
+        shared = "each device holds the whole model"
+        if record.seats:
+            cost = step_bytes(msgspec.convert(record.asked, Asked), record.seats) / 1e6
+            each = f", which send one another up to {cost:.0f} MB in each step" if cost else ""
+            shared = f"{record.seats} devices hold the model between them, each a part of it{each}"
         return json_of({"message": f"Network initialized; {shared}", "devices": devices})
 
     async def train(self, asked: Request) -> Response:
         """Starts the training of a job."""
-        is_empty = asked.headers.get("content-length", "0") == "0" and "transfer-encoding" not in asked.headers
-        training = read_body(b"" if is_empty else await body_of(asked), Training)
+        training = await _optional_body(asked, Training)
         record = await self._ended(asked)
         self.jobs.train(record, training)
         begun = record.training or training
@@ -177,17 +201,23 @@ class Hub:
         return self._stream(asked, follow_log(path, lambda: not is_followed or record.status in OVER), "text/plain")
 
     async def model(self, asked: Request) -> Response:
-        """Tells the address of the newest weights of a job."""
+        """Sends the newest weights of a job, as the state_dict of a PyTorch network."""
         record = self._job(asked)
-        if not record.run:
-            raise RefusedError(404, f"job {record.job_id}: it has no weights before it is trained")
-        return RedirectResponse(f"/api/runs/{record.run}/weights")
+        content = await asyncio.to_thread(state_dict_of, self._run_of(record))
+        named = {"Content-Disposition": f'attachment; filename="job{record.job_id}.safetensors"'}
+        return Response(content, media_type="application/octet-stream", headers=named)
+
+    async def recognize(self, asked: Request) -> Response:
+        """Classifies one image by a job's newest weights."""
+        record, image = self._job(asked), read_body(await body_of(asked), Image)
+        tensors = await asyncio.to_thread(tensors_of, self._run_of(record))
+        return json_of(recognized(msgspec.convert(record.asked, Asked), tensors, image.pixels))
 
     # ---- devices
 
     async def register(self, asked: Request) -> Response:
         """Registers a device."""
-        wanted = read_body(await body_of(asked), Registration)
+        wanted = read_registration(await body_of(asked))
         if wanted.job_id is not None:
             self.jobs.get(wanted.job_id)
         address = asked.client.host if asked.client is not None else ""
@@ -203,7 +233,7 @@ class Hub:
         """Lists all devices, with the job that each works for."""
         jobs = [record for record in self.jobs.records.values() if self._devices.of(record.job_id)]
         working = {told["device_id"]: told for record in jobs for told in self._devices_of(record)}
-        found = [working.get(device.device_id) or _device(device, ()) for device in self._devices.all()]
+        found = [working.get(device.device_id) or device_view(device, ()) for device in self._devices.all()]
         return json_of(found)
 
     async def work(self, asked: Request) -> Response:
@@ -244,18 +274,29 @@ class Hub:
 
     async def speed(self, _: Request) -> Response:
         """The speed of all jobs in training."""
-        found = [teraflops_of(record, self.jobs.status(record)) for record in self._training()]
-        return json_of({"teraflops": sum(found)})
+        return json_of({"teraflops": self._teraflops()})
+
+    async def previous_speed(self, _: Request) -> Response:
+        """The speed of all jobs when any was in training last."""
+        self._teraflops()
+        return json_of({"previous_teraflops": self._previous})
 
     async def device_speeds(self, _: Request) -> Response:
         """The speed of each device."""
-        statuses = {record.job_id: self.jobs.status(record) for record in self._training()}
-        jobs = {device.device_id: self._job_of(device) for device in self._devices.all()}
-        lines = [
-            device_speed(device, job := jobs[device.device_id], statuses.get(job.job_id) if job is not None else None)
-            for device in self._devices.all()
-        ]
-        return json_of({"devices": lines})
+        return json_of({"devices": speed_views(self._devices.all(), self._speeds())})
+
+    def _speeds(self) -> dict[tuple[int, int | None], float]:
+        """Teraflops by job and device."""
+        found: dict[tuple[int, int | None], float] = {}
+        for record in [record for record in self.jobs.records.values() if record.status == "training"]:
+            of_job = speeds_of(record, self.jobs.status(record), self._devices.of(record.job_id))
+            found |= {(record.job_id, device): speed for device, speed in of_job.items()}
+        return found
+
+    def _teraflops(self) -> float:
+        total = sum(self._speeds().values())
+        self._previous = total or self._previous
+        return total
 
     async def files(self, _: Request) -> Response:
         """Lists the names that a new job may use, for people to choose from."""
@@ -284,6 +325,11 @@ class Hub:
         stream = StreamingResponse(pieces, media_type=kind, headers=AS_IT_IS)
         return placed(asked, self._streams, stream, "readers of logs and events")
 
+    def _run_of(self, record: JobRecord) -> RunFolder:
+        if (run := self.jobs.run(record)) is None:
+            raise RefusedError(404, f"job {record.job_id}: it has no weights before it is trained")
+        return run
+
     def _job(self, asked: Request) -> JobRecord:
         return self.jobs.get(_number(asked, "job"))
 
@@ -297,32 +343,13 @@ class Hub:
     def _job_of(self, device: Device) -> JobRecord | None:
         return self.jobs.records.get(device.job_id) if device.job_id is not None else None
 
-    def _training(self) -> list[JobRecord]:
-        return [record for record in self.jobs.records.values() if record.status == "training"]
-
     def _view(self, record: JobRecord) -> dict[str, Any]:
-        status = self.jobs.status(record)
-        return {
-            "job_id": record.job_id,
-            "status": record.status,
-            "devices": self._devices_of(record),
-            "seats": record.seats,
-            "missing": self.jobs.missing(record),
-            "dataset_config": {},
-            **record.asked,
-            "note": record.note,
-            "reason": record.reason,
-            "run": record.run,
-            "step": status.step if status is not None else 0,
-            "steps": status.steps if status is not None else 0,
-            "loss": status.loss if status is not None else None,
-            "validation": status.validation if status is not None else {},
-        }
+        return job_view(record, self.jobs.status(record), self._devices_of(record), self.jobs.missing(record))
 
     def _devices_of(self, record: JobRecord) -> list[dict[str, Any]]:
         devices = self._devices.of(record.job_id)
         held = held_by(devices, self.jobs.status(record) if self.jobs.server(record) else None)
-        return [_device(device, held[device.device_id]) for device in devices]
+        return [device_view(device, held[device.device_id]) for device in devices]
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -340,25 +367,17 @@ class Hub:
             self._devices.forget(time.monotonic())
             try:
                 self.jobs.tick()
+                self._teraflops()
             except (OSError, StorageError, RefusedError) as error:  # a disk that refuses is no end of all jobs
                 print(f"hub: {error}", file=sys.stderr, flush=True)
             await asyncio.sleep(TICK_S)
 
 
-def _device(device: Device, held: Sequence[str]) -> dict[str, Any]:
-    asked = device.asked
-    return {
-        "device_id": device.device_id,
-        "ip": asked.ip or device.address,
-        "port": asked.port,
-        "name": asked.name,
-        "job_id": device.job_id,
-        "layers": held,
-    }
-
-
 def _number(asked: Request, what: str) -> int:
-    text: str = asked.path_params["id"]
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise RefusedError(400, f"{what}: expected a number, got {text[:40]!r}")
-    return int(text)
+    return as_number(asked.path_params["id"], what)
+
+
+async def _optional_body(asked: Request, expected: type[BodyType]) -> BodyType:
+    """The body of a request that may have none, nor say what kind it is of."""
+    is_empty = asked.headers.get("content-length", "0") == "0" and "transfer-encoding" not in asked.headers
+    return read_body(b"" if is_empty else await body_of(asked), expected)

@@ -17,7 +17,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=512)]
 Size = Annotated[int, Meta(ge=1, le=65536)]
 Positive = Annotated[float, Meta(gt=0, le=1000)]
 
-BodyType = TypeVar("BodyType", bound=msgspec.Struct)
+BodyType = TypeVar("BodyType", bound=msgspec.Struct | dict[str, Any])
 
 
 class RefusedError(Exception):
@@ -34,9 +34,9 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     type: Literal["", "mlp", "transformer", "task"] = ""
     layer_sizes: Annotated[tuple[Size, ...], Meta(max_length=MAX_LAYERS + 1)] = ()
     context: Annotated[int, Meta(ge=2, le=1024)] = 32
-    width: Annotated[int, Meta(ge=2, le=1024)] = 32
-    n_layers: Annotated[int, Meta(ge=1, le=MAX_LAYERS)] = 1
-    n_heads: Annotated[int, Meta(ge=1, le=64)] = 2
+    width: Annotated[int, Meta(ge=2, le=1024)] = 64
+    n_layers: Annotated[int, Meta(ge=1, le=MAX_LAYERS)] = 4
+    n_heads: Annotated[int, Meta(ge=1, le=64)] = 4
     task: Annotated[str, Meta(max_length=512)] = ""
     """The task as FILE.py:NAME."""
 
@@ -46,9 +46,14 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return self.type or "mlp"
 
     @property
+    def usual_epochs(self) -> int:
+        """Passes over the data where a request names no number: of a text, which has many windows, fewer."""
+        return 3 if self.kind == "transformer" else 10
+
+    @property
     def max_devices(self) -> int:
-        """The most devices that can share it: one for each layer, or for each piece of a transformer that its planner
-        knows."""
+        """The most devices that can hold it between them: one for each layer, or for each piece of a transformer that
+        its planner knows."""
         pieces = {"mlp": len(self.layer_sizes) - 1, "transformer": 4 + 6 * self.n_layers, "task": MAX_MACHINES}
         return min(pieces[self.kind], MAX_MACHINES)
 
@@ -56,16 +61,20 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Normalize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Scaling of pixels from 0 to 1: the mean is subtracted, and the rest is divided by the deviation."""
 
-    mean: tuple[float]
-    std: tuple[Positive]
+    mean: Annotated[tuple[float, ...], Meta(min_length=1, max_length=4)]
+    """A number for all pixels, or for those of each channel."""
+    std: Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=4)]
 
 
 class DatasetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The data to train on."""
 
-    name: Annotated[str, Meta(max_length=64)] = ""
+    name: Annotated[str, Meta(max_length=64, pattern="^[A-Za-z0-9_-]*$")] = ""
+    """The name that torchvision gives a collection of images, such as MNIST or CIFAR10."""
+    args: dict[str, str | int | float | bool | None] = {}
+    """Arguments of torchvision's collection; the hub decides all but which images it has."""
     path: Annotated[str, Meta(max_length=512)] = ""
-    """The folder within the hub's data folder that has the four files of MNIST, or an npz file there."""
+    """The folder within the hub's data folder that has the files of the collection, or an npz file there."""
     url: Annotated[str, Meta(max_length=512)] = ""
     """The address on the web of the folder that has them, or of an npz file."""
     source: Annotated[str, Meta(max_length=512)] = ""
@@ -86,7 +95,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The duration of a job's training, and its learning rate."""
 
-    epochs: Annotated[int, Meta(ge=1, le=MAX_EPOCHS)] = 10
+    epochs: Annotated[int, Meta(ge=1, le=MAX_EPOCHS)] | None = None
+    """Passes over the data; None: as many as suit the model."""
     learning_rate: Positive | None = None
     """The learning rate; None: the one that suits the model."""
     wire: ActivationCodec | None = None
@@ -108,9 +118,46 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     port: Annotated[int, Meta(ge=0, le=65535)] = 0
     """The number that the device wants; 0: any."""
     job_id: Annotated[int, Meta(ge=1)] | None = None
-    """The job that the device works for; None: any job in training."""
+    """The job that the device works for, which text may name, too; None: any job in training."""
     name: Annotated[str, Meta(max_length=256)] = ""
     """The device's name as a volunteer."""
+
+
+class Initialization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request to give a job its devices."""
+
+    split: bool = False
+    """Whether devices hold one model between them, each some of its layers, in place of a whole one each."""
+
+
+class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An image to classify."""
+
+    pixels: Annotated[tuple[Annotated[float, Meta(ge=0, le=1)], ...], Meta(min_length=1, max_length=65536)]
+    """Its pixels from 0, the ground, to 1, row by row."""
+
+
+def as_number(text: str, what: str) -> int:
+    """The number of a job or a device.
+
+    Raises:
+        RefusedError: the text is none.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise RefusedError(400, f"{what}: expected a number, got {text[:40]!r}")
+    return int(text)
+
+
+def read_registration(body: bytes) -> Registration:
+    """A registration, whose job may be named by text.
+
+    Raises:
+        RefusedError: a key, which the message names, is wrong.
+    """
+    given = read_body(body, dict[str, Any])
+    if isinstance(job := given.get("job_id"), str):
+        given["job_id"] = as_number(job, "job_id")
+    return read_body(msgspec.json.encode(given), Registration)
 
 
 def read_body(body: bytes, expected: type[BodyType]) -> BodyType:
@@ -120,7 +167,8 @@ def read_body(body: bytes, expected: type[BodyType]) -> BodyType:
         RefusedError: a key, which the message names, is wrong.
     """
     try:
-        return msgspec.json.decode(body or b"{}", type=expected)
+        found: BodyType = msgspec.json.decode(body or b"{}", type=expected)
+        return found
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedError(400, f"body: {str(error)[0].lower()}{str(error)[1:]}") from error
 

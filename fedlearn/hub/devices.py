@@ -43,10 +43,8 @@ class Devices:
         if len(self._devices) >= MAX_DEVICES:
             raise RefusedError(409, f"devices: expected at most {MAX_DEVICES}, and so many are registered")
         number = asked.port or self._free_number()
-        if (other := self._devices.get(number)) is not None and (other.address, other.asked) != (address, asked):
-            raise RefusedError(
-                409, f"port: {number} is the number of another device; register with another, or with none"
-            )
+        if number in self._devices:
+            raise RefusedError(409, f"port: device {number} is registered already; unregister it, or take another port")
         device = Device(device_id=number, asked=asked, address=address, seen=now, job_id=asked.job_id)
         self._devices[number] = device
         self.wake()

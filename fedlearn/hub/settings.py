@@ -20,8 +20,8 @@ from fedlearn.storage.durable import make_folder
 
 OPERATOR_TOKEN_FILE = "hub-token"
 DEVICE_TOKEN_FILE = "device-token"
-SAMPLE_S = "2"
-"""Seconds between two examinations of a model: jobs are small, and people wait for the accuracy."""
+SAMPLE_S = "10"
+"""Seconds between two examinations of a model, beside those at the end of each epoch."""
 
 
 class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -135,9 +135,23 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         task = task_below(self.tasks, model.task) if is_own else f"{(folder.path / TASK_FILE).resolve()}:task"
         arguments += ["--task", task]
         if record.run:
-            return [*arguments, "--resume", str(self.runs / record.run)]
+            arguments += ["--resume", str(self.runs / record.run)]
+            if not record.steps:
+                return arguments
+            rate = training.learning_rate
+            return [
+                *arguments,
+                "--steps",
+                str(record.steps),
+                *([] if rate is None else ["--learning-rate", f"{rate:g}"]),
+            ]
         if is_own:
-            arguments += ["--steps", str(training.epochs * STEPS_PER_EPOCH)]
+            arguments += [
+                "--steps",
+                str(max(record.epochs, 1) * STEPS_PER_EPOCH),
+                "--sample-every",
+                str(STEPS_PER_EPOCH),
+            ]
         if is_own and training.learning_rate is not None:
             arguments += ["--learning-rate", f"{training.learning_rate:g}"]
         return arguments

@@ -1,126 +1,155 @@
-"""What users type at a hub: the job with layers, its devices, its events and its log."""
+"""What users type at a hub: the job with layers, its devices, its events, its log, its model."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import urlopen
 
+import numpy as np
 import pytest
-from safetensors.numpy import load
 
+from benchmarks.compat.made_images import write_archive
 from tests.acceptance.hubs import Place, Reader, devices_of, hub_in, skip_without
+from tests.acceptance.originals import JOBS
 from tests.patience import LIMIT_S
 
 skip_without("torch", "sklearn", "starlette")
 
-JOB: dict[str, Any] = {
-    "model_config": {"layer_sizes": [784, 128, 64, 10]},
-    "dataset_config": {
-        "name": "MNIST",
-        "batch_size": 256,
-        "val_batch_size": 1000,
-        "normalize": {"mean": [0.1307], "std": [0.3081]},
-    },
-}
-SMALLER: dict[str, Any] = {
-    "model_config": {"layer_sizes": [784, 32, 10]},
-    "dataset_config": {**JOB["dataset_config"], "batch_size": 72},
-}
-"""A layer for each of two devices, and few rows a trial: enough for digits of 8 x 8."""
+JOB, TRAINING = JOBS["classifier"], JOBS["classifier_training"]
+N_TRAINING, N_HELD_OUT = 1500, 400
+N_STEPS = 10 * 6
+"""Ten passes over 1500 rows by 256."""
 
 
 class Done(NamedTuple):
     """A job that was trained, and what was seen of it."""
 
     place: Place
+    job: str
+    answers: list[dict[str, Any]]
+    """The answers to the requests that made, initialized and trained it."""
     seen: list[str]
     events: Reader
     log: Reader
     shared: dict[str, list[str]]
     """Names of the tensors that each device held while it trained."""
     devices: list[str]
+    training: float
+    """Teraflops while it trained."""
 
 
-def trained(place: Place, body: dict[str, Any], training: dict[str, Any], *, is_plain: bool = False) -> Done:
-    assert place.curl("POST", "/api/jobs", body).status == 201
-    seen = [place.job()["status"]]
-    with devices_of(place, "ada", "bob", job=1, is_plain=is_plain) as devices:
-        assert len(place.curl("POST", "/api/network/initialize/1").content["devices"]) == 2
-        seen.append(place.job()["status"])
-        events, log = Reader(f"{place.url}/api/jobs/1/events"), Reader(f"{place.url}/api/jobs/1/log?follow=1")
-        begun = place.curl("POST", "/api/network/train/1", training)
-        assert (begun.status, begun.content["epochs"]) == (200, training["epochs"])
-        assert place.curl("POST", "/api/network/train/1", training).status == 409
-        seen.append(place.job()["status"])
-        job = place.wait(lambda job: all(device["layers"] for device in job["devices"]))
-        shared = {device["name"]: device["layers"] for device in job["devices"]}
-        place.wait(lambda job: job["status"] == "completed")
+def trained(place: Place, training: dict[str, Any], *, split: dict[str, Any] | None = None) -> Done:
+    """The job as typed, by two devices."""
+    answers = [place.curl("POST", "/api/jobs", JOB).content]
+    job = answers[0]["job_id"]
+    number = int(job)
+    seen = [place.job(number)["status"]]
+    with devices_of(place, "ada", "bob", job=number) as devices:
+        answers.append(place.curl("POST", f"/api/network/initialize/{job}", split).content)
+        seen.append(place.job(number)["status"])
+        events, log = Reader(f"{place.url}/api/jobs/{job}/events"), Reader(f"{place.url}/api/jobs/{job}/log?follow=1")
+        answers.append(place.curl("POST", f"/api/network/train/{job}", training).content)
+        assert place.curl("POST", f"/api/network/train/{job}", training).status == 409
+        seen.append(place.job(number)["status"])
+        found = place.wait(lambda job: all(device["layers"] for device in job["devices"]), number)
+        shared = {device["name"]: device["layers"] for device in found["devices"]}
+        place.wait(lambda job: job["step"] > 1, number)
+        speed = place.curl("GET", "/api/teraflops").content["teraflops"]
+        place.wait(lambda job: job["status"] == "completed", number)
         log.end()
-        seen.append(place.wait(lambda job: "accuracy" in job["validation"])["status"])
+        seen.append(place.wait(lambda job: "accuracy" in job["validation"], number)["status"])
         said = [device.communicate(timeout=LIMIT_S)[0] for device in devices]
         assert [device.returncode for device in devices] == [0, 0], said
-    return Done(place, seen, events, log, shared, said)
+    return Done(place, job, answers, seen, events, log, shared, said, speed)
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with hub_in(tmp_path_factory.mktemp("hub")) as place:
-        yield trained(place, SMALLER, {"epochs": 1, "learning_rate": 0.04})
+        write_archive(place.folder / "data" / "MNIST.npz", N_TRAINING, N_HELD_OUT)
+        yield place
 
 
-def test_a_job_goes_through_its_statuses_and_learns(done: Done) -> None:
+@pytest.fixture(scope="module")
+def done(place: Place) -> Done:
+    return trained(place, TRAINING)
+
+
+def test_a_job_goes_through_its_statuses_and_answers_as_typed(done: Done) -> None:
     assert done.seen == ["created", "initialized", "training", "completed"]
+    assert done.answers[0] == {"message": "Job created", "job_id": "1"}
+    assert done.answers[2] == {"message": "Training started", **TRAINING}
+    listed = done.place.curl("GET", "/api/jobs").content["jobs"]
+    assert (listed[0]["job_id"], listed[0]["devices"], listed[0]["status"]) == ("1", 0, "completed")
+    assert done.place.job(1)["model_config"] == JOB["model_config"]
+    assert done.place.job(1)["dataset_config"] == JOB["dataset_config"]
+
+
+def test_it_learns_as_much_as_plain_sgd_of_its_rate(done: Done) -> None:
     reached = done.events.events()["epoch_stats"][-1]["accuracy"]
-    print(f"accuracy {reached:.3f} after 20 steps")
-    assert reached >= 0.8  # 0.88 in 20 steps; the long tests below have as many as nine in ten need
+    print(f"accuracy {reached:.3f}")
+    assert reached >= 0.44  # plain SGD in as many steps: 0.48; benchmarks/compat has as many images as MNIST
 
 
-def test_each_device_holds_a_layer_and_the_other_none_of_it(done: Done) -> None:
-    assert sorted(done.shared) == ["ada", "bob"]
-    assert sorted(done.shared.values()) == [["0.weight", "0.bias"], ["2.weight", "2.bias"]]
-
-
-def test_both_devices_worked_as_one_crew_and_left_when_their_job_ended(done: Done) -> None:
+def test_each_device_holds_the_whole_model_and_left_when_its_job_ended(done: Done) -> None:
+    assert done.shared == {"ada": ["all"], "bob": ["all"]}
     for said in done.devices:
         assert "job 1 has ended" in said
-        assert "all 20 steps are done" in said
+        assert f"all {N_STEPS} steps are done" in said
         assert "credited with" in said
-    assert {line["volunteers"] for line in done.events.events()["training_data"]} == {2}
+    assert max(line["volunteers"] for line in done.events.events()["training_data"]) == 2
     assert done.place.curl("GET", "/api/devices").content == []
+    assert done.training > 0.0
 
 
-def test_events_are_of_three_kinds_and_come_as_it_trains(done: Done) -> None:
+def test_there_is_an_event_for_each_step_and_one_for_each_pass_over_the_images(done: Done) -> None:
     found = done.events.events()
     assert set(found) == {"timing_stats", "training_data", "epoch_stats"}
-    assert [line["step"] for line in found["training_data"]] == list(range(20))
-    assert found["training_data"][-1]["loss"] < found["training_data"][0]["loss"]
-    assert {line["epoch"] for line in found["epoch_stats"]} == {1}
-    assert found["epoch_stats"][-1]["validation"]["loss"] < 1.0
-    assert len(found["timing_stats"]) > 3
-    assert done.events.seconds > 1.0
+    assert [line["step"] for line in found["training_data"]] == list(range(N_STEPS))
+    epochs = found["epoch_stats"]
+    assert [line["epoch"] for line in epochs] == list(range(1, 11))
+    assert epochs[-1]["loss"] < epochs[0]["loss"]
+    assert all(line["validation"].keys() == {"accuracy", "loss"} for line in epochs[1:])
+    assert epochs[-1]["validated_at_step"] == N_STEPS
 
 
 def test_the_log_is_live_and_says_rate_bits_and_device(done: Done) -> None:
     log = "\n".join(done.log.end())
-    for said in (
-        "learning rate: 0.04",
-        "quantization: 8 bits",
-        "device: ",
-        "in place of 784",
-        "crew 1 (",
-        "completed",
-    ):
+    for said in ("learning rate: 0.1 (sgd)", "quantization: 8 bits", "device: ", "1500 images to learn", "completed"):
         assert said in log, log
-    assert done.log.seconds > 1.0
     assert done.place.log() == log + "\n"
 
 
-def test_the_model_is_downloaded_and_the_board_shows_the_run(done: Done) -> None:
+def test_the_model_loads_into_a_plain_network_which_is_as_good(done: Done, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+    from torch import nn
+
     with urlopen(f"{done.place.url}/api/jobs/1/model", timeout=60) as response:
-        tensors = load(response.read())
-    assert any(tensor.size == 64 * 32 for tensor in tensors.values()), {k: v.shape for k, v in tensors.items()}
-    assert done.place.curl("GET", "/api/runs").content[0]["step"] == 20
-    assert "Learning" in done.place.curl("GET", "/").content
+        (tmp_path / "model.safetensors").write_bytes(response.read())
+    net = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
+    net.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    images = np.load(done.place.folder / "data" / "MNIST.npz")
+    pixels = torch.as_tensor(images["x_test"]).reshape(N_HELD_OUT, 784) / 255.0
+    with torch.no_grad():
+        logits = net((pixels - 0.1307) / 0.3081)
+    accuracy = float((logits.argmax(-1) == torch.as_tensor(images["y_test"])).float().mean())
+    assert accuracy == pytest.approx(done.events.events()["epoch_stats"][-1]["accuracy"], abs=1e-6)
+
+    for image, shares in zip(pixels[:3], logits.softmax(-1), strict=False):
+        for side in (28, 56):  # a drawing may be larger
+            large = image.reshape(28, 28).repeat_interleave(side // 28, 0).repeat_interleave(side // 28, 1)
+            said = done.place.curl("POST", "/api/jobs/1/recognize", {"pixels": large.reshape(-1).tolist()}).content
+            assert said["probabilities"] == pytest.approx(shares.tolist(), abs=1e-4)
+            assert said["class"] == int(shares.argmax())
+    assert done.place.curl("POST", "/api/jobs/1/recognize", {"pixels": [0.0] * 100}).status == 400
+
+
+def test_a_completed_job_is_trained_on(done: Done) -> None:
+    place = done.place
+    assert place.curl("POST", "/api/network/train/1", {"epochs": 2}).status == 200
+    job = place.wait(lambda job: job["status"] == "completed" and job["step"] == 12 * 6)
+    assert (job["epochs"], job["steps"]) == (12, 12 * 6)
 
 
 def test_without_a_token_only_this_machine_under_its_own_name_is_answered(done: Done) -> None:
@@ -132,25 +161,15 @@ def test_without_a_token_only_this_machine_under_its_own_name_is_answered(done: 
         assert (refused.status, list(refused.content)) == (401, ["error"])
     assert place.curl("GET", "/api/jobs", headers={"Authorization": f"Bearer {token}"}).status == 200
     assert place.curl("GET", "/api/jobs").status == 200
+    assert place.curl("GET", "/api/jobs/7").status == 404
 
 
-def test_a_second_training_and_a_job_that_is_not_there_are_refused(done: Done) -> None:
-    assert done.place.curl("POST", "/api/network/train/1", {"epochs": 1}).status == 409
-    assert done.place.curl("GET", "/api/jobs/7").status == 404
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("body", "training"),
-    [(JOB, {"epochs": 10, "learning_rate": 0.1}), (SMALLER, {"epochs": 3, "learning_rate": 0.03})],
-    ids=["as written", "smaller"],
-)
-def test_a_job_that_two_devices_share_reaches_nine_in_ten(
-    tmp_path: Path, body: dict[str, Any], training: dict[str, Any]
-) -> None:
-    with hub_in(tmp_path) as place:
-        done = trained(place, body, training, is_plain=body is JOB)
-        assert done.seen == ["created", "initialized", "training", "completed"]
-        reached = done.events.events()["epoch_stats"][-1]["accuracy"]
-        print(f"accuracy {reached:.3f}")
-        assert reached >= 0.9
+@pytest.mark.slow
+def test_a_model_that_is_split_is_held_by_two_devices_layer_by_layer(place: Place) -> None:
+    split = trained(place, {"epochs": 1, "learning_rate": 0.04}, split={"split": True})
+    held = [name for names in split.shared.values() for name in names]
+    assert sorted(held) == ["0.bias", "0.weight", "2.bias", "2.weight", "4.bias", "4.weight"]
+    assert all(len(names) < 6 for names in split.shared.values())
+    assert split.answers[2]["wire"] == "float32"
+    assert "MB" in split.answers[1]["message"]
+    assert "crew 1 (" in "\n".join(split.log.end())

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from tests.acceptance.hubs import Place, Reader, devices_of, hub_in, skip_without
+from tests.acceptance.originals import JOBS
 from tests.patience import LIMIT_S
 
 skip_without("torch", "starlette")
 pytestmark = pytest.mark.long
 
 HELD_OUT_SHARE = 10
-JOB = {"model_config": {"type": "transformer"}, "dataset_config": {"source": "gpt/data.txt"}}
+JOB = JOBS["transformer"]
+SMALLER = {**JOB, "model_config": {"type": "transformer", "width": 32, "n_layers": 1, "n_heads": 2}}
 
 
 def unigram_entropy(text: bytes) -> float:
@@ -30,11 +32,10 @@ TEXT = "\n".join(topics[name] for name in sorted(topics)).encode()[:60_000]
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    """A hub that has the text, and a job for it."""
+    """A hub that has the text."""
     with hub_in(tmp_path) as place:
         (place.folder / "data" / "gpt").mkdir()
         (place.folder / "data" / "gpt" / "data.txt").write_bytes(TEXT)
-        assert place.curl("POST", "/api/jobs", JOB).status == 201
         yield place
 
 
@@ -45,6 +46,7 @@ def assert_learned(events: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def test_a_transformer_needs_no_devices_and_learns_more_of_a_text_than_its_letters(place: Place) -> None:
+    assert place.curl("POST", "/api/jobs", JOB).status == 201
     assert place.curl("POST", "/api/network/train/1", {"epochs": 1}).status == 200
     events = Reader(f"{place.url}/api/jobs/1/events")
     place.wait(lambda job: job["status"] == "completed")
@@ -53,9 +55,10 @@ def test_a_transformer_needs_no_devices_and_learns_more_of_a_text_than_its_lette
 
 @pytest.mark.parametrize("seats", [0, 2])
 def test_two_devices_train_it_each_with_a_whole_model_or_both_with_one(place: Place, seats: int) -> None:
+    assert place.curl("POST", "/api/jobs", SMALLER).status == 201
     with devices_of(place, "ada", "bob") as devices:
         if seats:
-            assert place.curl("POST", "/api/network/initialize/1").status == 200
+            assert place.curl("POST", "/api/network/initialize/1", {"split": True}).status == 200
         events = Reader(f"{place.url}/api/jobs/1/events")
         assert place.curl("POST", "/api/network/train/1", {"epochs": 1}).status == 200
         job = place.wait(lambda job: all(device["layers"] for device in job["devices"]) or job["status"] == "completed")
@@ -67,7 +70,7 @@ def test_two_devices_train_it_each_with_a_whole_model_or_both_with_one(place: Pl
         for device in devices:
             device.terminate()
             said, _ = device.communicate(timeout=LIMIT_S)
-            assert "all 20 steps are done" in said
+            assert f"all {job['steps']} steps are done" in said
         assert place.curl("GET", "/api/devices").content == []
     held = [device["layers"] for device in job["devices"]]
     if seats:

@@ -78,10 +78,9 @@ def volunteer(name: str = "ada", **changes: Any) -> VolunteerStatus:  # noqa: AN
     )
 
 
-def show_status(run: Run | RunFolder, **changes: Any) -> None:  # noqa: ANN401
-    folder = run.folder if isinstance(run, Run) else run
+def status_of(run: str = "1", **changes: Any) -> RunStatus:  # noqa: ANN401
     status = RunStatus(
-        run=folder.path.name,
+        run=run,
         state="running",
         step=12,
         steps=100,
@@ -100,7 +99,12 @@ def show_status(run: Run | RunFolder, **changes: Any) -> None:  # noqa: ANN401
         validation={"bits_per_character": 3.5},
         sample="and so on",
     )
-    write_status(folder.status, msgspec.structs.replace(status, **changes))
+    return msgspec.structs.replace(status, **changes)
+
+
+def show_status(run: Run | RunFolder, **changes: Any) -> None:  # noqa: ANN401
+    folder = run.folder if isinstance(run, Run) else run
+    write_status(folder.status, status_of(folder.path.name, **changes))
 
 
 def made_anew(run: Run) -> None:

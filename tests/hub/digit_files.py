@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.hub.jobs.datasets import ARRAYS, MNIST_FILES
+from fedlearn.hub.jobs.datasets import ARRAYS, IDX_FILES
 
 
 def arrays(n_training: int = 40, n_held_out: int = 10, side: int = 28) -> list[NDArray[np.uint8]]:
@@ -31,7 +31,7 @@ def write_mnist(
     folder: Path, *, packed: bool = True, side: int = 28, n_training: int = 40, n_held_out: int = 10
 ) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, array in zip(MNIST_FILES, arrays(n_training, n_held_out, side), strict=True):
+    for name, array in zip(IDX_FILES, arrays(n_training, n_held_out, side), strict=True):
         payload = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
         if packed:
             (folder / f"{name}.gz").write_bytes(gzip.compress(payload, compresslevel=1))

@@ -11,7 +11,6 @@ from fedlearn.hub.app import Hub
 from fedlearn.hub.devices import FORGET_S
 from fedlearn.hub.settings import HubSettings
 from fedlearn.hub.tokens import COOKIE
-from fedlearn.storage.checkpoint import checkpoint_at
 from fedlearn.storage.durable import StorageError
 from tests.board.folders import show_status, volunteer
 from tests.hub.conftest import PORT, TEXT, Scripted, ended
@@ -36,15 +35,16 @@ def begin(client: TestClient, hub: Hub, settings: HubSettings) -> Scripted:
 
 def test_a_job_is_made_and_shown_as_it_was_asked_for(client: TestClient) -> None:
     made = client.post("/api/jobs", json=TEXT)
-    assert (made.status_code, made.json()) == (201, {"message": "Job created", "job_id": 1})
+    assert (made.status_code, made.json()) == (201, {"message": "Job created", "job_id": "1"})
     job = client.get("/api/jobs/1").json()
     assert {key: job[key] for key in ("job_id", "status", "devices", *TEXT)} == {
-        "job_id": 1,
+        "job_id": "1",
         "status": "created",
         "devices": [],
         **TEXT,
     }
-    assert client.get("/api/jobs").json() == [job]
+    assert client.get("/api/jobs").json() == {"jobs": [job | {"devices": 0}]}
+    assert client.get("/api/jobs?details=1").json() == {"jobs": [job]}
 
 
 @pytest.mark.parametrize(("name", "status"), [("7", 404), ("none", 400), ("-1", 400), ("1.0", 400), ("9" * 40, 400)])
@@ -85,7 +85,7 @@ def test_training_says_what_it_begins_with_and_begins_once(client: TestClient) -
     assert client.get("/api/jobs/1").json()["status"] == "training"
     assert client.post("/api/network/train/1", json={}).status_code == 409
     client.post("/api/jobs", json=TEXT)
-    assert client.post("/api/network/train/2").json()["epochs"] == 10  # without a body
+    assert client.post("/api/network/train/2").json()["epochs"] == 3  # without a body
 
 
 def test_a_hub_that_fails_says_so_without_a_path(
@@ -131,6 +131,8 @@ def test_any_other_error_is_a_sentence_too(hub: Hub, monkeypatch: pytest.MonkeyP
         ("POST", "/api/network/train/1"),
         ("POST", "/api/network/stop/1"),
         ("GET", "/api/teraflops"),
+        ("GET", "/api/previous_teraflops"),
+        ("POST", "/api/jobs/1/recognize"),
         ("GET", "/api/devices/teraflops"),
         ("GET", "/api/files"),
         ("POST", "/api/session"),
@@ -270,22 +272,30 @@ def test_speed_is_that_of_the_trials(client: TestClient, hub: Hub, settings: Hub
     begin(client, hub, settings)
     run = hub.jobs.run(hub.jobs.get(1))
     assert run is not None
-    show_status(run, volunteers=(volunteer("ada", members_per_s=90.0), volunteer("bob")), members_per_s=120.0)
-    assert client.get("/api/teraflops").json()["teraflops"] > 0
-    (line,) = client.get("/api/devices/teraflops").json()["devices"]
-    assert line["teraflops"] == pytest.approx(client.get("/api/teraflops").json()["teraflops"] * 0.75)
+    show_status(run, volunteers=(volunteer("ada", members_per_s=90.0), volunteer("bob", members_per_s=30.0)))
+    total = client.get("/api/teraflops").json()["teraflops"]
+    assert total > 0
+    lines = client.get("/api/devices/teraflops").json()["devices"]
+    assert [line["teraflops"] / total for line in lines] == pytest.approx([0.75, 0.25])
+    assert [(line["device_id"], line["job_id"]) for line in lines] == [(1, "1"), (None, "1")]
+    client.post("/api/network/stop/1")
+    assert client.get("/api/teraflops").json() == {"teraflops": 0}
+    assert client.get("/api/previous_teraflops").json() == {"previous_teraflops": total}
 
 
-def test_the_newest_weights_are_downloaded(client: TestClient, hub: Hub, settings: HubSettings) -> None:
+def test_a_job_is_named_by_text_or_by_a_number(client: TestClient) -> None:
+    client.post("/api/jobs", json=TEXT)
+    for name in (1, "1"):
+        assert client.post("/api/devices/register", json={"job_id": name}).status_code == 201
+    assert [device["job_id"] for device in client.get("/api/devices").json()] == ["1", "1"]
+    assert client.post("/api/devices/register", json={"job_id": "one"}).status_code == 400
+    assert client.post("/api/devices/register", json={"job_id": "2"}).status_code == 404
+
+
+def test_a_job_that_was_never_trained_has_no_weights(client: TestClient) -> None:
     client.post("/api/jobs", json=TEXT)
     assert client.get("/api/jobs/1/model").status_code == 404
-    client.post("/api/network/train/1", json={})
-    run = Scripted.started[-1].begin(settings)
-    hub.jobs.tick()
-    run.config.write_text("{}")
-    run.checkpoints.mkdir()
-    checkpoint_at(run, 5).write_bytes(b"weights")
-    assert client.get("/api/jobs/1/model").content == b"weights"
+    assert client.post("/api/jobs/1/recognize", json={"pixels": [0.5]}).status_code == 404
 
 
 def test_the_log_is_read_whole_and_followed_to_its_end(client: TestClient, hub: Hub, settings: HubSettings) -> None:

@@ -21,7 +21,7 @@ def test_sizes_of_layers_say_the_type_by_themselves() -> None:
 
 
 def test_an_empty_body_is_one_of_defaults() -> None:
-    assert read_body(b"", Training) == read_body(b"{}", Training) == Training(epochs=10, learning_rate=None)
+    assert read_body(b"", Training) == read_body(b"{}", Training) == Training(epochs=None, learning_rate=None)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_a_job_that_has_ended_is_forgotten_and_its_run_stays(
         "message": "Job deleted; its run 1 stays in the hub's folder of runs"
     }
     assert run.path.is_dir()
-    assert client.get("/api/jobs").json() == []
+    assert client.get("/api/jobs").json() == {"jobs": []}
     assert [client.get("/api/jobs/1").status_code, client.delete("/api/jobs/1").status_code] == [404, 404]
 
 
@@ -54,7 +54,7 @@ def test_a_server_that_was_told_to_stop_is_awaited(
 
 def test_nobody_else_gets_the_number_of_a_job_that_was_deleted(client: TestClient, settings: HubSettings) -> None:
     for number in (1, 2):
-        assert client.post("/api/jobs", json=TEXT).json()["job_id"] == number
+        assert client.post("/api/jobs", json=TEXT).json()["job_id"] == str(number)
         assert client.delete(f"/api/jobs/{number}").json() == {"message": "Job deleted"}
     assert Jobs(settings, Devices()).records == {}
     assert [list(path.iterdir()) for path in settings.jobs.iterdir()] == [[], []]

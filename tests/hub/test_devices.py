@@ -27,14 +27,15 @@ def test_a_device_is_known_by_the_port_that_it_names(devices: Devices) -> None:
     assert refused.value.status == 404
 
 
-def test_a_number_belongs_to_whoever_registered_it(devices: Devices) -> None:
+def test_a_port_is_registered_once(devices: Devices) -> None:
     asked = Registration(port=5001)
     register(devices, asked)
-    register(devices, asked)  # the same one, once more
-    for other, address in ((asked, "10.0.0.2"), (Registration(port=5001, name="eve"), "10.0.0.1")):
-        with pytest.raises(RefusedError, match="5001 is the number of another") as refused:
+    for other, address in ((asked, "10.0.0.1"), (asked, "10.0.0.2"), (Registration(port=5001, name="eve"), "10.0.0.1")):
+        with pytest.raises(RefusedError, match="device 5001 is registered already") as refused:
             register(devices, other, address)
         assert refused.value.status == 409
+    devices.unregister(5001)
+    register(devices, asked)
 
 
 def test_who_is_silent_is_forgotten(devices: Devices) -> None:

@@ -90,7 +90,7 @@ def test_a_task_of_the_hubs_folder_is_named_with_its_steps(tmp_path: Path) -> No
     settings = opened(tmp_path)
     (settings.tasks / "mine.py").write_text("task = 1")
     asked = {"model_config": {"type": "task", "task": "mine.py:task"}}
-    words = arguments(settings, asked=asked, training=Training(epochs=3, learning_rate=0.5))
+    words = arguments(settings, asked=asked, epochs=3, training=Training(learning_rate=0.5))
     assert value(words, "--task") == f"{(settings.tasks / 'mine.py').resolve()}:task"
     assert (value(words, "--steps"), value(words, "--learning-rate"), value(words, "--share")) == ("60", "0.5", "graph")
     assert "--learning-rate" not in arguments(settings, asked=asked)

@@ -52,36 +52,51 @@ class Telling:
         self._steps = GrowingFile(metrics, StepMetrics)
         self._samples = GrowingFile(samples, Sample)
         self._after = after
-        epochs = record.training.epochs if record.training is not None else 1
-        self._per_epoch = max(n_steps // epochs, 1)
+        self._per_epoch = max(n_steps // max(record.epochs, 1), 1)
         self._figures: dict[str, float | None] = {}
         self._measured = -1
         """The step whose weights were measured for the figures."""
         self._losses: list[float] = []
+        self._ended: list[tuple[int, float | None]] = []
+        """Epochs that have ended and whose weights are not measured yet, with the mean of their losses."""
 
     def read(self) -> bytes:
         """The new events as server-sent events; empty if there are none."""
         lines, told = self._steps.read()[0], b""
-        for sample in self._samples.read()[0]:
-            self._figures, self._measured = sample.figures, sample.step
         for line in lines:
-            if line.step <= self._after:
-                continue
             told += self._step(line)
-        return told + (_event("timing_stats", lines[-1].step, _timing(lines[-1])) if lines and told else b"")
+        told += _event("timing_stats", lines[-1].step, _timing(lines[-1])) if told else b""
+        for sample in self._samples.read()[0]:
+            told += self._sample(sample)
+        # An examination may have been left out, since the one before it took so long.
+        while len(self._ended) > 1:
+            told += self._epoch()
+        return told
 
     def end(self) -> bytes:
-        """The figures of the final weights, where they came after the last step."""
-        self.read()
-        return _event("epoch_stats", self._measured, self._epoch(self._measured)) if self._figures else b""
+        """The epochs whose weights were never measured."""
+        told = self.read()
+        while self._ended:
+            told += self._epoch()
+        return told
 
     def _step(self, line: StepMetrics) -> bytes:
         if line.loss is not None:
             self._losses.append(line.loss)
-        told = _event("training_data", line.step, self._training(line))
+        told = _event("training_data", line.step, self._training(line)) if line.step > self._after else b""
         if (line.step + 1) % self._per_epoch == 0:
-            told += _event("epoch_stats", line.step, self._epoch(line.step + 1))
+            mean = sum(self._losses) / len(self._losses) if self._losses else None
             self._losses.clear()
+            if line.step > self._after:
+                self._ended.append(((line.step + 1) // self._per_epoch, mean))
+        return told
+
+    def _sample(self, sample: Sample) -> bytes:
+        """The epochs that had ended when the weights were measured."""
+        self._figures, self._measured = sample.figures, sample.step
+        told = b""
+        while self._ended and self._ended[0][0] * self._per_epoch <= sample.step:
+            told += self._epoch()
         return told
 
     def _training(self, line: StepMetrics) -> dict[str, Any]:
@@ -94,14 +109,16 @@ class Telling:
             "volunteers": line.volunteers,
         }
 
-    def _epoch(self, n_steps: int) -> dict[str, Any]:
-        return {
-            "epoch": max(n_steps // self._per_epoch, 1),
-            "loss": sum(self._losses) / len(self._losses) if self._losses else None,
+    def _epoch(self) -> bytes:
+        epoch, loss = self._ended.pop(0)
+        told = {
+            "epoch": epoch,
+            "loss": loss,
             "accuracy": self._figures.get("accuracy"),
             "validation": self._figures,
             "validated_at_step": self._measured if self._figures else None,
         }
+        return _event("epoch_stats", epoch * self._per_epoch - 1, told)
 
 
 def _timing(line: StepMetrics) -> dict[str, Any]:

@@ -107,15 +107,15 @@ class Jobs:
         self.records[number] = record
         return record
 
-    def initialize(self, record: JobRecord) -> None:
-        """Gives idle devices to a job, and its model to all its devices.
+    def initialize(self, record: JobRecord, *, split: bool = False) -> None:
+        """Gives idle devices to a job, and its model to all its devices: a whole one each, or one that is split.
 
         Raises:
-            RefusedError: the job is in another status, or there are no devices or too many.
+            RefusedError: the job is in another status, or there are no devices, or too many to split it.
         """
         if record.status not in ("created", "initialized"):
             raise RefusedError(409, f"job {record.job_id}: expected it created or initialized, it is {record.status}")
-        most = msgspec.convert(record.asked, Asked).model_config.max_devices
+        most = msgspec.convert(record.asked, Asked).model_config.max_devices if split else MAX_DEVICES
         if (n_own := len(self._devices.of(record.job_id))) > most:
             raise RefusedError(
                 400, f"devices: expected at most {most}, one for each layer, got {n_own}; unregister some of them"
@@ -125,12 +125,13 @@ class Jobs:
             raise RefusedError(
                 400, f"devices: expected one or more, none is registered; fedlearn join --hub URL --job {record.job_id}"
             )
-        record.seats = n_devices if n_devices > 1 else 0
+        record.seats = n_devices if split and n_devices > 1 else 0
         self._change(record, "initialized")
-        self.folder(record).say(f"initialized with {n_devices} devices, which hold the model between them")
+        how = "which hold the model between them" if record.seats else "each with the whole model"
+        self.folder(record).say(f"initialized with {n_devices} devices, {how}")
 
     def train(self, record: JobRecord, training: Training) -> None:
-        """Starts the job's server, or goes on with one that was stopped.
+        """Starts the job's server, goes on with one that was stopped, or trains a completed one for more epochs.
 
         Raises:
             RefusedError: the job's status does not allow it.
@@ -138,8 +139,8 @@ class Jobs:
         asked, number = msgspec.convert(record.asked, Asked), record.job_id
         if self.is_ending(record):
             raise _still_ending(record)
-        if record.status in ("training", "completed"):
-            raise RefusedError(409, f"job {number}: it is {record.status} already; create another job")
+        if record.status == "training":
+            raise RefusedError(409, f"job {number}: it is training already; stop it first, or create another job")
         if record.status == "created" and asked.model_config.kind == "mlp":
             raise RefusedError(
                 409, f"job {number}: expected it initialized first; POST /api/network/initialize/{number}"
@@ -148,13 +149,29 @@ class Jobs:
             raise RefusedError(409, f"jobs: expected at most {MAX_TRAINING} in training, and so many are; wait for one")
         if not record.seats:
             self._devices.give_idle_to(number, most=MAX_DEVICES)
+        training = msgspec.structs.replace(training, epochs=training.epochs or asked.model_config.usual_epochs)
         if not record.run:
-            record.training, record.n_local = training, 0 if record.seats or self._devices.of(number) else 1
+            n_devices = len(self._devices.of(number))
+            record.training, record.n_local = training, 0 if record.seats or n_devices else 1
+            record.n_devices, record.epochs = max(n_devices, 1), training.epochs or 1
             self._write_order(record, asked, training)
+        elif record.status == "completed":
+            self._extend(record, training)
         self._restarts.pop(number, None)
         record.reason = ""
         self._start(record)
         self._devices.wake()
+
+    def _extend(self, record: JobRecord, training: Training) -> None:
+        """Adds epochs to a run that has taken all its steps."""
+        status, epochs = self.status(record), training.epochs or 1
+        if status is None or record.training is None:
+            raise RefusedError(409, f"job {record.job_id}: expected the status of its run, it is gone; create another")
+        record.n_local = 0 if record.seats or self._devices.of(record.job_id) else 1
+        record.steps = status.steps + epochs * (status.steps // max(record.epochs, 1))
+        record.epochs += epochs
+        rate = training.learning_rate or record.training.learning_rate
+        record.training = msgspec.structs.replace(training, learning_rate=rate, wire=record.training.codec)
 
     def stop(self, record: JobRecord) -> None:
         """Ends the job's server, as Ctrl-C does.
@@ -296,7 +313,14 @@ class Jobs:
         self.folder(record).save(record)
 
     def _write_order(self, record: JobRecord, asked: Asked, training: Training) -> None:
-        order = JobSpec(asked=asked, training=training, data=str(self._settings.data.resolve()))
+        order = JobSpec(
+            asked=asked,
+            training=training,
+            data=str(self._settings.data.resolve()),
+            n_devices=record.n_devices,
+            seats=record.seats,
+            is_stand_in=bool(record.note),
+        )
         folder = self.folder(record).path
         write_durably(folder / ORDER_FILE, msgspec.json.encode(order))
         write_durably(folder / TASK_FILE, TASK_SOURCE.encode())

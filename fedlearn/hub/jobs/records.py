@@ -33,6 +33,12 @@ class JobRecord(msgspec.Struct, kw_only=True):
     training: Training | None = None
     seats: int = 0
     """Devices that hold one replica between them; 0: each holds a whole one."""
+    n_devices: int = 1
+    """Number of devices with which its training began: they share the rows of a batch."""
+    epochs: int = 0
+    """Passes over the data that its run has, and had before it was trained on."""
+    steps: int = 0
+    """Steps of a run that is trained on; 0: those that it began with."""
     n_local: int = 0
     """The number of volunteers that its server starts on the hub's machine."""
     run: str = ""

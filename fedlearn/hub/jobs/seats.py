@@ -4,7 +4,9 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from fedlearn.coordination.status import RunStatus
+from fedlearn.hub.bodies import Asked
 from fedlearn.hub.devices import Device
+from fedlearn.hub.jobs.spec import CLASSIFIER_BATCH, CREW_POPULATION, TEXT_BATCH
 
 ALL = "all"
 """Entry that stands for the whole model in place of names."""
@@ -33,3 +35,16 @@ def n_missing(seats: int, status: RunStatus | None) -> int:
     n_waiting = sum(volunteer.phase == "seated" for volunteer in status.volunteers) - n_seated
     # As long as none is seated somebody lacks, if only one who lends enough memory.
     return -n_seated % seats if n_seated else max(seats - n_waiting, 1)
+
+
+def step_bytes(asked: Asked, seats: int) -> int:
+    """The most bytes of activations that travel forward between so many devices in a step, as float32; 0 where the hub
+    does not know the model."""
+    model, rows = asked.model_config, asked.dataset_config.batch_size
+    if model.kind == "task":
+        return 0
+    if model.kind == "transformer":
+        cuts, rows = [model.width] * (seats - 1), (rows or TEXT_BATCH) * model.context
+    else:
+        cuts, rows = sorted(model.layer_sizes[1:-1])[-(seats - 1) :], rows or CLASSIFIER_BATCH
+    return 4 * CREW_POPULATION * rows * sum(cuts)

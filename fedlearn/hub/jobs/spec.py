@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fedlearn.hub.bodies import Asked, RefusedError, Training
-from fedlearn.hub.files import below, file_below
-from fedlearn.hub.jobs.datasets import MNIST_PIXELS, SMALL_PIXELS, Digits, mnist, mnist_from, small_digits
+from fedlearn.hub.bodies import Asked, Normalize, RefusedError, Training
+from fedlearn.hub.files import file_below
+from fedlearn.hub.jobs.datasets import images_of, small_digits
 from fedlearn.tasks.task import Setting
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from fedlearn.tasks.torch.supervised import Supervised
 
 ORDER_FILE = "order.json"
@@ -28,14 +30,27 @@ task = read_task(Path(__file__).with_name("{ORDER_FILE}"))
 '''
 """This text is the same for every job: nothing of a request ever becomes code."""
 
-POPULATION = 512
-TEXT_POPULATION = 256
+CREW_POPULATION = 512
+"""Members of a step where devices hold one model between them, so that losses are measured."""
+
 GROUP_SIZE = 32
 CLASSIFIER_BATCH = 64
-TEXT_BATCH = 8
+TEXT_BATCH = 16
 MAX_TEXT_BYTES = 8 * 2**20
+MOST_MEMBERS = 8
+"""The most parts that the rows of a batch are cut into: devices share the parts of each step."""
+
 STEPS_PER_EPOCH = 20
-"""Steps of an epoch where there are no batches, or so many that a pass over them would take hours."""
+"""Steps of an epoch of a task file, whose batches the hub does not know, and of a text that a crew learns."""
+
+RATE = 0.1
+"""The learning rate of a classifier, SGD's."""
+
+TEXT_RATE = 0.02
+"""The learning rate of a transformer, Muon's."""
+
+CREW_RATE, CREW_SIGMA = 0.03, 0.04
+"""Learning rate, Adam's, and noise of a crew."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +60,36 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     training: Training
     data: str
     """The hub's data folder."""
+    n_devices: int = 1
+    """Number of devices that train from the beginning, which share the rows of a batch."""
+    seats: int = 0
+    """Devices that hold one replica between them; 0: each holds a whole one."""
+    is_stand_in: bool = False
+    """Whether the answer to the request said that other images are used than those that it names."""
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the data."""
+        return self.training.epochs or self.asked.model_config.usual_epochs
+
+
+class Batching(msgspec.Struct, frozen=True):
+    """Rows of one step: parts for devices to share, which together are the batch of the request."""
+
+    n_members: int
+    batch_size: int
+    """Rows of each part."""
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of a step."""
+        return self.n_members * self.batch_size
+
+
+def batching_of(batch_size: int, n_devices: int) -> Batching:
+    """The parts of a batch for so many devices: a power of two, so that usual batches are cut without a rest."""
+    n_members = min(2 ** math.ceil(math.log2(max(n_devices, 1))), MOST_MEMBERS, batch_size)
+    return Batching(n_members, batch_size // n_members)
 
 
 def read_task(path: Path, *, say: Callable[[str], None] = print) -> "Supervised":
@@ -55,15 +100,9 @@ def read_task(path: Path, *, say: Callable[[str], None] = print) -> "Supervised"
     """
     order = msgspec.json.decode(path.read_bytes(), type=JobSpec)
     try:
-        return _text_task(order, say) if order.asked.model_config.kind == "transformer" else _digits_task(order, say)
+        return _text_task(order, say) if order.asked.model_config.kind == "transformer" else _images_task(order, say)
     except RefusedError as error:
         raise ValueError(error.text) from error
-
-
-def layers_of(asked: Asked) -> tuple[int, ...]:
-    """Sizes of a classifier's layers as they are trained: the first has the number of pixels of the digits."""
-    dataset = asked.dataset_config
-    return (MNIST_PIXELS if dataset.path or dataset.url else SMALL_PIXELS, *asked.model_config.layer_sizes[1:])
 
 
 def weights_between(sizes: Sequence[int]) -> int:
@@ -71,33 +110,40 @@ def weights_between(sizes: Sequence[int]) -> int:
     return sum(n_in * n_out for n_in, n_out in pairwise(sizes))
 
 
-def _digits_task(order: JobSpec, say: Callable[[str], None]) -> "Supervised":
+def scaled_pixels(by: Normalize | None, n_channels: int) -> "Callable[[Tensor], Tensor]":
+    """The function that makes floats of bytes [rows, pixels]: from 0 to 1, and then shifted and scaled as asked."""
+    import torch
+
+    mean, std = ((0.0,), (1.0,)) if by is None else (by.mean, by.std)
+
+    def scaled(images: "Tensor") -> "Tensor":
+        floats = images.to(torch.float32) / 255.0
+        if len(mean) == len(std) == 1:
+            return (floats - mean[0]) / std[0]
+        width = floats.shape[-1] // n_channels
+        channels = [floats[:, i * width : (i + 1) * width] for i in range(n_channels)]
+        return torch.cat([(x - m) / s for x, m, s in zip(channels, mean, std, strict=True)], dim=-1)
+
+    return scaled
+
+
+def _images_task(order: JobSpec, say: Callable[[str], None]) -> "Supervised":
     from fedlearn.tasks.torch.perceptron import classifier
 
     dataset, sizes = order.asked.dataset_config, order.asked.model_config.layer_sizes
-    digits = _digits(order).normalized(dataset.normalize)
-    n_rows, n_pixels = digits.images.shape
-    if sizes[0] != n_pixels:
-        say(f"layer_sizes: the first layer takes the {n_pixels} pixels of {digits.name} in place of {sizes[0]}")
-    batch_size = min(dataset.batch_size or CLASSIFIER_BATCH, n_rows)
-    per_epoch = math.ceil(n_rows / batch_size)
-    say(f"data: {digits.name}, {n_rows} images to learn from, {len(digits.held_out_labels)} held out")
-    settings = _settings(order, per_epoch, rate=0.03, sigma=0.05, population=POPULATION)
-    _say_plan(order, settings, per_epoch, f"batches of {batch_size} images", say)
+    images = small_digits() if order.is_stand_in else images_of(dataset, Path(order.data))
+    if sizes[0] != images.n_pixels:
+        say(f"layer_sizes: the first layer takes the {images.n_pixels} pixels of {images.name} in place of {sizes[0]}")
+    say(f"data: {images.name}, {len(images.labels)} images to learn from, {len(images.held_out_labels)} held out")
+    batch_size, settings = _plan(order, len(images.labels), min(dataset.batch_size or CLASSIFIER_BATCH, 2**16), say)
     return classifier(
-        (n_pixels, *sizes[1:]),
-        (digits.images, digits.labels),
-        (digits.held_out_images, digits.held_out_labels),
+        (images.n_pixels, *sizes[1:]),
+        (images.images, images.labels),
+        (images.held_out_images, images.held_out_labels),
         batch_size=batch_size,
         settings=settings,
+        prepare=scaled_pixels(dataset.normalize, images.n_channels),
     )
-
-
-def _digits(order: JobSpec) -> Digits:
-    dataset = order.asked.dataset_config
-    if dataset.path:
-        return mnist(below(Path(order.data), dataset.path, key="dataset_config.path"))
-    return mnist_from(dataset.url) if dataset.url else small_digits()
 
 
 def _text_task(order: JobSpec, say: Callable[[str], None]) -> "Supervised":
@@ -111,39 +157,72 @@ def _text_task(order: JobSpec, say: Callable[[str], None]) -> "Supervised":
         say(f"source: only the first {MAX_TEXT_BYTES} bytes are read")
     shape = Shape(model.context, model.width, model.n_layers, model.n_heads)
     windows = windows_of(text[:MAX_TEXT_BYTES], shape)
-    batch_size = min(dataset.batch_size or TEXT_BATCH, len(windows.training))
-    n_batches = math.ceil(len(windows.training) / batch_size)
-    per_epoch = min(n_batches, STEPS_PER_EPOCH)
     say(
         f"data: {path.name}, {len(windows.training)} windows of {shape.context} bytes to learn from; counting bytes "
         f"alone reaches {windows.unigram:.4f} nats on what is held out"
     )
-    if per_epoch < n_batches:
-        say(f"epochs: {per_epoch} steps each, since a pass over the text would be {n_batches}")
-    settings = _settings(order, per_epoch, rate=0.02, sigma=0.03, population=TEXT_POPULATION)
-    _say_plan(order, settings, per_epoch, f"batches of {batch_size} windows", say)
+    # Windows overlap by half: half of them are as many bytes as the text has.
+    n_rows = max(len(windows.training) // 2, 1)
+    batch_size, settings = _plan(order, n_rows, dataset.batch_size or TEXT_BATCH, say)
     return language_task(windows, shape, batch_size=batch_size, settings=settings)
 
 
-def _settings(order: JobSpec, per_epoch: int, *, rate: float, sigma: float, population: int) -> dict[str, Setting]:
-    return {
-        "steps": order.training.epochs * per_epoch,
-        "learning_rate": order.training.learning_rate or rate,
-        "sigma": sigma,
-        "group_size": GROUP_SIZE,
-        "population_limit": population,
+def _plan(order: JobSpec, n_rows: int, asked: int, say: Callable[[str], None]) -> tuple[int, dict[str, Setting]]:
+    """The rows of a member and the settings of a run, over data of `n_rows` and by batches of `asked` of them."""
+    is_text = order.asked.model_config.kind == "transformer"
+    if order.seats:
+        per_epoch = min(math.ceil(n_rows / asked), STEPS_PER_EPOCH if is_text else n_rows)
+        settings = _crew_settings(order, per_epoch)
+        rate, batch_size = settings["learning_rate"], min(asked, n_rows)
+        say(
+            f"epochs: {order.epochs} of {per_epoch} steps; each tries {CREW_POPULATION} members, forward only, in "
+            f"{CREW_POPULATION // GROUP_SIZE} groups with {batch_size} rows of its own each"
+        )
+    else:
+        batching = batching_of(min(asked, n_rows), order.n_devices)
+        per_epoch, batch_size = math.ceil(n_rows / batching.n_rows), batching.batch_size
+        settings = _gradient_settings(order, per_epoch, batching, is_text=is_text)
+        rate = settings["learning_rate"]
+        say(
+            f"epochs: {order.epochs} passes over the data, each {per_epoch} steps of {batching.n_rows} rows, which "
+            f"devices share by {batch_size}"
+        )
+    say(f"learning rate: {rate:g} ({settings['optimizer']})")
+    say("quantization: 8 bits, of all that is sent after a step; weights are float32")
+    say("device: the volunteers' own, by default cpu")
+    return batch_size, settings
+
+
+def _gradient_settings(order: JobSpec, per_epoch: int, batching: Batching, *, is_text: bool) -> dict[str, Setting]:
+    """Settings of devices with a whole replica each: a step is one of plain PyTorch on the same rows."""
+    rate = order.training.learning_rate
+    if not is_text:
+        chosen: dict[str, Setting] = {"optimizer": "sgd", "beta1": 0.0, "learning_rate": rate or RATE}
+        chosen["learning_rate_schedule"] = "constant"
+    elif rate is None:
+        chosen = {"optimizer": "muon", "learning_rate": TEXT_RATE}
+    else:
+        chosen = {"optimizer": "adam", "learning_rate": rate, "learning_rate_schedule": "constant"}
+    return chosen | {
+        "measure": "gradients",
+        "local_steps": 1,  # more would make longer steps, and passes over the data of them
+        "steps": order.epochs * per_epoch,
+        "sample_every": per_epoch,
+        "population_limit": batching.n_members,
         "time_per_step": 600.0,
     }
 
 
-def _say_plan(
-    order: JobSpec, settings: dict[str, Setting], per_epoch: int, batches: str, say: Callable[[str], None]
-) -> None:
-    population = int(settings["population_limit"])
-    say(
-        f"epochs: {order.training.epochs} of {per_epoch} steps, a step for each of the {batches} of a pass; each step "
-        f"tries {population} members, forward only, in {population // GROUP_SIZE} groups with a batch of its own each"
-    )
-    say(f"learning rate: {settings['learning_rate']:g} (adam)")
-    say("quantization: 8 bits, of the utilities that losses become; weights and trials are float32")
-    say("device: the volunteers' own, by default cpu")
+def _crew_settings(order: JobSpec, per_epoch: int) -> dict[str, Setting]:
+    """Settings of devices that hold one replica between them, of which only losses are known."""
+    return {
+        "measure": "losses",
+        "optimizer": "adam",
+        "learning_rate": order.training.learning_rate or CREW_RATE,
+        "sigma": CREW_SIGMA,
+        "group_size": GROUP_SIZE,
+        "steps": order.epochs * per_epoch,
+        "sample_every": per_epoch,
+        "population_limit": CREW_POPULATION,
+        "time_per_step": 600.0,
+    }

@@ -1,6 +1,7 @@
 """The speed at which jobs are trained: operations of their members' trials, as their servers report them."""
 
-from typing import Any
+from collections import defaultdict, deque
+from collections.abc import Sequence
 
 import msgspec
 
@@ -8,45 +9,46 @@ from fedlearn.coordination.status import RunStatus
 from fedlearn.hub.bodies import Asked
 from fedlearn.hub.devices import Device
 from fedlearn.hub.jobs.records import JobRecord
-from fedlearn.hub.jobs.spec import CLASSIFIER_BATCH, TEXT_BATCH, layers_of, weights_between
+from fedlearn.hub.jobs.spec import CLASSIFIER_BATCH, TEXT_BATCH, batching_of, weights_between
 
 TERA = 1e12
-OPERATIONS = 2
-"""Operations for each weight and row: a product and a sum. Noise and its corrections are not counted."""
+FORWARD, BACKWARD = 2, 4
+"""Operations for each weight and row: a product and a sum, and both twice for gradients of inputs and weights. All else
+is not counted."""
 
 ALPHABET = 64
 """The number of different bytes in a usual text."""
 
 
-def operations_of(asked: Asked) -> float:
-    """Floating-point operations of one member's trial; 0 for a task of which the hub knows nothing."""
+def operations_of(record: JobRecord) -> float:
+    """Floating-point operations of one member; 0 for a task of which the hub knows nothing."""
+    asked = msgspec.convert(record.asked, Asked)
     model, dataset = asked.model_config, asked.dataset_config
-    if model.kind == "mlp":
-        return float(OPERATIONS * weights_between(layers_of(asked)) * (dataset.batch_size or CLASSIFIER_BATCH))
-    if model.kind == "transformer":
-        weights = 12 * model.n_layers * model.width**2 + ALPHABET * model.width
-        return float(OPERATIONS * weights * model.context * (dataset.batch_size or TEXT_BATCH))
-    return 0.0
-
-
-def teraflops_of(record: JobRecord, status: RunStatus | None, device: Device | None = None) -> float:
-    """The speed at which a job is trained at present, by all devices or by one."""
-    if status is None or record.status != "training":
+    if model.kind == "task":
         return 0.0
-    per_member = operations_of(msgspec.convert(record.asked, Asked))
-    if device is None:
-        return status.members_per_s * per_member / TERA
-    name = device.asked.name
-    speeds = [v.members_per_s or 0.0 for v in status.volunteers if name and v.name == name]
-    return sum(speeds) * per_member / TERA
+    is_text = model.kind == "transformer"
+    rows = dataset.batch_size or (TEXT_BATCH if is_text else CLASSIFIER_BATCH)
+    weights = weights_between(model.layer_sizes)
+    if is_text:
+        weights, rows = 12 * model.n_layers * model.width**2 + ALPHABET * model.width, rows * model.context
+    if record.seats:
+        return float(FORWARD * weights * rows)
+    return float((FORWARD + BACKWARD) * weights * rows) / batching_of(rows, record.n_devices).n_members
 
 
-def device_speed(device: Device, record: JobRecord | None, status: RunStatus | None) -> dict[str, Any]:
-    """The entry of a device."""
-    return {
-        "device_id": device.device_id,
-        "ip": device.asked.ip or device.address,
-        "port": device.asked.port,
-        "job_id": device.job_id,
-        "teraflops": 0.0 if record is None else teraflops_of(record, status, device),
+def speeds_of(record: JobRecord, status: RunStatus | None, devices: Sequence[Device]) -> dict[int | None, float]:
+    """Teraflops of each device of a job, by its number, and of the hub's own machine, by None; together the job's.
+
+    Devices are told apart by their names, those of one name by the order in which they came.
+    """
+    if status is None or record.status != "training":
+        return {}
+    by_name: dict[str, deque[float]] = defaultdict(deque)
+    for volunteer in status.volunteers:
+        by_name[volunteer.name].append((volunteer.members_per_s or 0.0) * operations_of(record) / TERA)
+    found: dict[int | None, float] = {
+        device.device_id: named.popleft() for device in devices if (named := by_name[device.asked.name])
     }
+    if rest := sum(sum(named) for named in by_name.values()):
+        found[None] = rest
+    return found

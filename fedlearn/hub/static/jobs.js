@@ -12,7 +12,7 @@ if (given) {
   history.replaceState(null, "", location.pathname);
 }
 
-async function ask(method, path, body) {
+export async function ask(method, path, body) {
   const token = sessionStorage.getItem(KEY);
   const headers = { ...(token && { Authorization: `Bearer ${token}` }), ...(body && { "Content-Type": "application/json" }) };
   const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
@@ -74,15 +74,16 @@ function places(job) {
   return made;
 }
 
-const LABELS = ["Job", "", "Step", "Loss", "", "Devices"]; // of a narrow page, which has no heads of columns
+const LABELS = ["Job", "", "Step", "", "Devices"]; // of a narrow page, which has no heads of columns
 
 function row(job) {
   const model = job.model_config.layer_sizes?.join("-") ?? job.model_config.task ?? job.model_config.type;
   const held = Object.entries(job.validation).map(([name, value]) => `${name} ${exact(value)}`).join(", ");
+  const measured = [job.loss === null ? "" : `training loss ${exact(job.loss)}`, held && `held out: ${held}`];
   const cells = [
     `${job.job_id} · ${model}`, job.reason ? `${job.status}: ${job.reason}` : job.status,
-    job.steps ? `${whole(job.step)} of ${whole(job.steps)}` : "", job.loss === null ? "" : exact(job.loss), held,
-  ].map((text, column) => Object.assign(element("td", text), { className: column > 1 ? "number" : "" }));
+    job.steps ? `${whole(job.step)} of ${whole(job.steps)}` : "", measured.filter(Boolean).join(" · "),
+  ].map((text, column) => Object.assign(element("td", text), { className: column === 2 ? "number" : "" }));
   const last = element("td", "", "acts");
   last.append(...actions(job));
   for (const act of last.children) act.dataset.act = `${job.job_id} ${act.textContent}`;
@@ -99,10 +100,11 @@ for (const over of ["pointerup", "pointercancel"]) addEventListener(over, () => 
 
 async function look() {
   try {
-    const jobs = await ask("GET", "api/jobs");
+    const { jobs } = await ask("GET", "api/jobs?details=1");
     by("line").textContent = "";
     if (JSON.stringify(jobs) === shown || isPressed) return; // a button that is being pressed stays
     shown = JSON.stringify(jobs);
+    dispatchEvent(new CustomEvent("jobs", { detail: jobs }));
     const focused = document.activeElement?.dataset.act;
     by("jobs").tBodies[0].replaceChildren(...jobs.reverse().map(row));
     if (focused) by("jobs").querySelector(`[data-act="${focused}"]`)?.focus();

@@ -1,6 +1,6 @@
 """A multilayer perceptron for classification, described by a list of layer sizes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -9,12 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.task import Setting
 from fedlearn.tasks.torch.supervised import Rows, Supervised, supervised
 
-Examples = tuple[Float32Array, NDArray[np.int64]]
+Examples = tuple[NDArray[np.float32] | NDArray[np.uint8], NDArray[np.int64]]
 """Inputs [rows, features], and classes [rows] counted from 0."""
+
+Prepare = Callable[[Tensor], Tensor]
+"""A function that makes a network's inputs [rows, features] of those that the data hold."""
 
 
 def perceptron(layer_sizes: Sequence[int]) -> nn.Sequential:
@@ -32,27 +34,30 @@ def classifier(
     *,
     batch_size: int,
     settings: Mapping[str, Setting],
+    prepare: Prepare = lambda inputs: inputs,
 ) -> Supervised:
     """A task that trains a perceptron by cross-entropy; `accuracy` and `loss` are measured on held-out examples."""
+
+    def logits(model: nn.Module, rows: Rows) -> Tensor:
+        found: Tensor = model(prepare(rows["x"]))
+        return found
+
+    def loss(model: nn.Module, rows: Rows) -> Tensor:
+        return functional.cross_entropy(logits(model, rows), rows["y"])
+
+    def accuracy(model: nn.Module, rows: Rows) -> Tensor:
+        return (logits(model, rows).argmax(-1) == rows["y"]).to(torch.float32).mean()
+
     return supervised(
         lambda: perceptron(layer_sizes),
-        _loss,
+        loss,
         _columns(training),
         held_out=_columns(held_out),
         batch_size=batch_size,
-        metrics={"accuracy": _accuracy, "loss": _loss},
+        metrics={"accuracy": accuracy, "loss": loss},
         settings=settings,
     )
 
 
 def _columns(examples: Examples) -> dict[str, ArrayLike]:
     return {"x": examples[0], "y": examples[1]}
-
-
-def _loss(model: nn.Module, rows: Rows) -> Tensor:
-    return functional.cross_entropy(model(rows["x"]), rows["y"])
-
-
-def _accuracy(model: nn.Module, rows: Rows) -> Tensor:
-    are_right: Tensor = model(rows["x"]).argmax(-1) == rows["y"]
-    return are_right.to(torch.float32).mean()

@@ -22,7 +22,7 @@ LEAST_BYTES = 4000
 
 
 class Shape(Struct, frozen=True):
-    """The shape of the model, small enough to learn something from some thousand trials."""
+    """The shape of the model."""
 
     context: int = 32
     width: int = 32

@@ -1,58 +1,125 @@
 import functools
 import sys
 import threading
-import tracemalloc
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedlearn.hub.bodies import Normalize
-from fedlearn.hub.jobs.datasets import mnist, mnist_from, small_digits
+from fedlearn.data.cifar import CIFAR10_FILES, CIFAR100_FILES
+from fedlearn.hub.bodies import DatasetConfig, RefusedError
+from fedlearn.hub.jobs.datasets import ARRAYS, Images, images_of, small_digits
 from tests.hub.digit_files import arrays, write_archive, write_mnist
 
-
-@pytest.mark.parametrize("packed", [True, False])
-def test_files_of_mnist_are_images_from_nought_to_one(tmp_path: Path, packed: bool) -> None:
-    digits = mnist(write_mnist(tmp_path / "mnist", packed=packed))
-    images, labels, held_out, _ = arrays()
-    assert digits.images.shape == (40, 784)
-    assert [str(array.dtype) for array in (digits.images, digits.labels)] == ["float32", "int64"]
-    assert np.allclose(digits.images * 255, images.reshape(40, -1), atol=1e-3)
-    assert digits.labels.tolist() == labels.tolist()
-    assert len(digits.held_out_images) == len(digits.held_out_labels) == len(held_out)
+FIELDS = ("images", "labels", "held_out_images", "held_out_labels")
 
 
-def test_an_archive_of_numpy_has_the_same_digits(tmp_path: Path) -> None:
-    of_files, of_archive = mnist(write_mnist(tmp_path / "mnist")), mnist(write_archive(tmp_path / "mnist.npz"))
-    for field in ("images", "labels", "held_out_images", "held_out_labels"):
-        assert np.array_equal(getattr(of_files, field), getattr(of_archive, field))
+def images(data: Path, path: str = "", name: str = "MNIST", url: str = "") -> Images:
+    return images_of(DatasetConfig(name=name, path=path, url=url), data)
+
+
+def saved(path: Path, *arrays: Any) -> None:  # noqa: ANN401
+    named: dict[str, Any] = dict(zip(ARRAYS, arrays, strict=True))
+    np.savez(path, **named)
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_as_many_images_as_mnist_has_take_little_more_than_their_pixels(tmp_path: Path, packed: bool) -> None:
-    folder = write_mnist(tmp_path / "mnist", packed=packed, n_training=60_000, n_held_out=10_000)
-    pixels_bytes = 70_000 * 784 * 4
-    tracemalloc.start()
-    try:
-        digits = mnist(folder).normalized(Normalize((0.1307,), (0.3081,)))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    print(f"at most {peak / 1e6:.0f} MB for {pixels_bytes / 1e6:.0f} MB of pixels")
-    assert (digits.images.shape, digits.held_out_images.shape) == ((60_000, 784), (10_000, 784))
-    assert peak < 2.1 * pixels_bytes
+def test_idx_files_and_an_archive_have_the_same_bytes(tmp_path: Path, packed: bool) -> None:
+    write_mnist(tmp_path / "files", packed=packed)
+    write_archive(tmp_path / "MNIST.npz")
+    found = images(tmp_path, "files")
+    given, labels, held_out, _ = arrays()
+    assert [str(getattr(found, field).dtype) for field in FIELDS] == ["uint8", "int64", "uint8", "int64"]
+    assert np.array_equal(found.images, given.reshape(40, -1))
+    assert (found.labels.tolist(), found.n_classes, found.n_pixels) == (labels.tolist(), 10, 784)
+    assert len(found.held_out_images) == len(found.held_out_labels) == len(held_out)
+    by_name = images(tmp_path)  # what has the collection's name is found by it
+    for field in FIELDS:
+        assert np.array_equal(getattr(found, field), getattr(by_name, field))
 
 
-def test_a_missing_file_and_images_of_another_size_are_told(tmp_path: Path) -> None:
-    folder = write_mnist(tmp_path / "small", side=8)
-    with pytest.raises(ValueError, match="expected images of 28 x 28"):
-        mnist(folder)
+def test_images_with_channels_and_classes_of_int64_in_a_column_are_as_keras_gives_them(tmp_path: Path) -> None:
+    pixels = np.arange(2 * 2 * 2 * 3, dtype=np.uint8).reshape(2, 2, 2, 3)
+    classes = np.array([[0], [101]])
+    saved(tmp_path / "some.npz", pixels, classes, pixels, classes)
+    found = images(tmp_path, "some.npz", "CIFAR100")
+    assert (found.n_channels, found.n_classes, found.labels.tolist()) == (3, 102, [0, 101])
+    assert found.images[0].tolist() == [0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11]  # channel after channel
+
+
+@pytest.mark.parametrize(("files", "n_labels"), [(CIFAR10_FILES, 1), (CIFAR100_FILES, 2)])
+def test_cifars_binary_files_are_read_the_last_of_them_held_out(
+    tmp_path: Path, files: tuple[str, ...], n_labels: int
+) -> None:
+    (tmp_path / "CIFAR10").mkdir()
+    for number, file in enumerate(files):
+        row = [9] * (n_labels - 1) + [number] + [7] * 3071 + [8]
+        (tmp_path / "CIFAR10" / file).write_bytes(bytes(row) * 2)
+    found = images(tmp_path, name="CIFAR10")
+    assert found.labels.tolist() == [n for n in range(len(files) - 1) for _ in range(2)]
+    assert found.held_out_labels.tolist() == [len(files) - 1] * 2
+    assert (found.n_channels, found.images[0, -2:].tolist()) == (3, [7, 8])
+    (tmp_path / "CIFAR10" / files[-1]).write_bytes(b"short")
+    with pytest.raises(ValueError, match="as CIFAR's are, got 5 bytes"):
+        images(tmp_path, name="CIFAR10")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (np.zeros((2, 4, 4), np.float32), [0, 1]),
+        (np.zeros((2, 16), np.uint8), [0, 1]),
+        (np.zeros((2, 4, 4), np.uint8), [0]),
+        (np.zeros((2, 4, 4), np.uint8), [0, -1]),
+        (np.zeros((0, 4, 4), np.uint8), np.zeros(0, np.int64)),
+        (np.zeros((2, 5, 5), np.uint8), [0, 1]),
+    ],
+)
+def test_what_is_no_image_with_a_class_is_told(tmp_path: Path, wrong: tuple[Any, Any]) -> None:
+    saved(tmp_path / "some.npz", np.zeros((2, 4, 4), np.uint8), [0, 1], *wrong)
+    with pytest.raises(ValueError, match="expected"):
+        images(tmp_path, "some.npz")
+
+
+def test_a_collection_that_can_not_be_had_is_refused_and_only_mnist_has_a_stand_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sklearn")
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    assert images(tmp_path).is_stand_in
+    with pytest.raises(ValueError, match=r"FashionMNIST: expected its files in .* torchvision could not fetch"):
+        images(tmp_path, name="FashionMNIST")
+    with pytest.raises(ValueError, match="or one of torchvision's MNIST, FashionMNIST"):
+        images(tmp_path, name="Imagenet")
+    (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="train-images-idx3-ubyte: expected it"):
-        mnist(tmp_path)
+        images(tmp_path, "empty")
+    with pytest.raises(RefusedError, match="expected a name within"):
+        images(tmp_path, "../other")
+
+
+def test_torchvision_is_asked_by_name_with_the_arguments_that_choose_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    class EMNIST:
+        data, targets = np.zeros((2, 28, 28), np.uint8), np.array([0, 46])
+
+        def __init__(self, root: str, **given: Any) -> None:  # noqa: ANN401
+            asked.append((Path(root).name, given))
+
+    stand_in = ModuleType("torchvision")
+    stand_in.datasets = SimpleNamespace(EMNIST=EMNIST)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torchvision", stand_in)
+    dataset = DatasetConfig(name="EMNIST", args={"split": "balanced", "root": "/etc", "download": False})
+    assert images_of(dataset, tmp_path).n_classes == 47
+    both = {"download": True, "split": "balanced"}
+    assert asked == [("torchvision", {"train": True, **both}), ("torchvision", {"train": False, **both})]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links take a privilege there")
@@ -62,7 +129,7 @@ def test_a_file_that_a_link_leads_out_to_is_missing(tmp_path: Path) -> None:
     for path in elsewhere.iterdir():
         (folder / path.name).symlink_to(path)
     with pytest.raises(ValueError, match="expected it"):
-        mnist(folder)
+        images(tmp_path, "mnist")
 
 
 @pytest.fixture
@@ -84,29 +151,24 @@ def web(tmp_path: Path) -> Iterator[str]:
 def test_files_are_fetched_once(web: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "*")
-    assert mnist_from(f"{web}/mnist/").images.shape == (40, 784)
+    assert images(tmp_path, url=f"{web}/mnist/").images.shape == (40, 784)
     (tmp_path / "web" / "mnist").rename(tmp_path / "web" / "gone")
-    assert mnist_from(f"{web}/mnist/").images.shape == (40, 784)
+    assert images(tmp_path, url=f"{web}/mnist/").images.shape == (40, 784)
     with pytest.raises(ValueError, match="404"):
-        mnist_from(f"{web}/other")
+        images(tmp_path, url=f"{web}/other")
 
 
 def test_an_archive_on_the_web_is_fetched(web: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "*")
     write_archive(tmp_path / "web" / "mnist.npz")
-    digits = mnist_from(f"{web}/mnist.npz")
+    digits = images(tmp_path, url=f"{web}/mnist.npz")
     assert (digits.images.shape, digits.name) == ((40, 784), f"MNIST from {web}/mnist.npz")
 
 
-def test_small_digits_are_the_same_everywhere_and_normalized_as_asked() -> None:
+def test_small_digits_are_the_same_everywhere() -> None:
     pytest.importorskip("sklearn")
     digits = small_digits()
     assert digits.images.shape == (1438, 64)
     assert len(digits.held_out_labels) == 359
-    assert digits.labels[:8].tolist() == small_digits().labels[:8].tolist()
-    assert 0.0 == digits.images.min() < digits.images.max() == 1.0
-    shifted = digits.normalized(Normalize((0.5,), (0.25,)))
-    assert np.allclose(shifted.images, (digits.images - 0.5) / 0.25)
-    assert np.allclose(shifted.held_out_images, (digits.held_out_images - 0.5) / 0.25)
-    assert digits.normalized(None) is digits
+    assert (digits.images.min(), digits.images.max()) == (0, 255)

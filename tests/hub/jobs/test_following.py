@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def telling(run: RunFolder, *, n_steps: int = 6, epochs: int = 2, after: int = -1) -> Telling:
-    record = JobRecord(job_id=1, asked={}, training=Training(epochs=epochs))
+    record = JobRecord(job_id=1, asked={}, epochs=epochs)
     return Telling(record, n_steps, metrics=run.metrics, samples=run.samples, after=after)
 
 
@@ -53,29 +53,41 @@ def test_each_step_is_told_once_and_each_epoch_when_it_is_over(run: RunFolder) -
     assert [(name, data["step"]) for name, data in found if name == "training_data"] == [
         ("training_data", step) for step in (2, 3, 4, 5)
     ]
-    assert [data["epoch"] for name, data in found if name == "epoch_stats"] == [1, 2]
+    assert [data["epoch"] for name, data in found if name == "epoch_stats"] == [1]  # the last waits to be measured
     assert [data["epoch"] for name, data in found if name == "training_data"] == [1, 2, 2, 2]
     assert told.read() == b""
+    write_sample(run, 6, "")
+    assert [data["epoch"] for _, data in events(told.read())] == [2]
+    assert told.end() == b""
 
 
 def test_an_epochs_loss_is_the_mean_of_its_steps(run: RunFolder) -> None:
     told = telling(run)
     write_steps(run, range(3), loss=3.0)
     write_steps(run, range(3, 6), loss=1.0)
-    assert [data["loss"] for name, data in events(told.read()) if name == "epoch_stats"] == [3.0, 1.0]
+    found = events(told.read() + told.end())
+    assert [data["loss"] for name, data in found if name == "epoch_stats"] == [3.0, 1.0]
 
 
-def test_figures_on_held_out_data_are_the_last_that_were_measured(run: RunFolder) -> None:
+def test_an_epoch_is_told_with_what_its_weights_were_measured_to_be(run: RunFolder) -> None:
     told = telling(run)
     write_steps(run, range(1))
     assert events(told.read())[0][1]["accuracy"] is None
     write_sample(run, 1, "")
     write_steps(run, range(1, 3))
+    assert "epoch_stats" not in dict(events(told.read()))
+    write_sample(run, 3, "")
     found = dict(events(told.read()))
     assert found["epoch_stats"]["validation"] == {"bits_per_character": 3.0}
-    assert found["epoch_stats"]["validated_at_step"] == 1
-    write_sample(run, 6, "")
-    assert dict(events(told.end()))["epoch_stats"]["validated_at_step"] == 6
+    assert found["epoch_stats"]["validated_at_step"] == 3
+
+
+def test_an_epoch_that_was_not_measured_has_the_figures_before_it(run: RunFolder) -> None:
+    told = telling(run)
+    write_sample(run, 1, "")
+    write_steps(run, range(6))
+    found = [data for name, data in events(told.read() + told.end()) if name == "epoch_stats"]
+    assert [(data["epoch"], data["validated_at_step"]) for data in found] == [(1, 1), (2, 1)]
 
 
 def test_the_end_of_what_was_never_measured_says_nothing(run: RunFolder) -> None:
@@ -92,7 +104,7 @@ def test_whoever_comes_back_is_told_what_it_missed(run: RunFolder) -> None:
 
 def test_more_epochs_than_steps_are_one_step_each(run: RunFolder) -> None:
     write_steps(run, range(2))
-    found = events(telling(run, n_steps=2, epochs=9).read())
+    found = events(telling(run, n_steps=2, epochs=9).end())
     assert [data["epoch"] for name, data in found if name == "epoch_stats"] == [1, 2]
 
 

@@ -53,9 +53,9 @@ def test_layers_are_given_before_they_are_trained(jobs: Jobs, devices: Devices) 
         jobs.train(record, Training())
     with refused(400, "devices: expected one or more"):
         jobs.initialize(record)
-    for seats in (0, 2):  # again, with those who came meanwhile
+    for split, seats in ((True, 0), (True, 2), (False, 0)):  # again, with those who came meanwhile
         devices.register(Registration(), address="", now=0.0)
-        jobs.initialize(record)
+        jobs.initialize(record, split=split)
         assert record.seats == seats
     assert (record.status, devices.all()[0].job_id) == ("initialized", 1)
     jobs.train(record, Training())
@@ -106,8 +106,26 @@ def test_a_run_with_all_its_steps_completes_its_job_and_frees_its_devices(
     server.code = 0
     jobs.tick()
     assert (record.status, record.process, devices.all()[0].job_id) == ("completed", None, None)
-    with refused(409, "it is completed already"):
-        jobs.train(record, Training())
+
+
+def test_a_completed_job_is_trained_on_by_its_run(jobs: Jobs, settings: HubSettings) -> None:
+    record, server = training(jobs, settings)
+    run = jobs.run(record)
+    assert run is not None
+    ended(run, step=30, steps=30)
+    server.code = 0
+    jobs.tick()
+    jobs.train(record, Training(epochs=2, learning_rate=0.5))
+    words = Scripted.started[-1].arguments
+    assert [words[words.index(flag) + 1] for flag in ("--steps", "--learning-rate")] == ["50", "0.5"]
+    assert words[words.index("--resume") + 1].endswith("runs/1")
+    assert (record.status, record.epochs) == ("training", 5)
+    ended(run, step=50, steps=50)
+    Scripted.started[-1].code = 0
+    jobs.tick()
+    jobs.train(record, Training(epochs=1))
+    words = Scripted.started[-1].arguments
+    assert [words[words.index(flag) + 1] for flag in ("--steps", "--learning-rate")] == ["60", "0.5"]
 
 
 @pytest.mark.parametrize("code", [0, GONE])
@@ -123,7 +141,7 @@ def test_a_server_that_was_stopped_stops_its_job_which_goes_on_where_it_was(
     assert (record.status, record.reason) == ("stopped", "the server was stopped")
     jobs.train(record, Training(epochs=99))
     assert "--resume" in Scripted.started[-1].arguments
-    assert (record.status, record.training) == ("training", Training())  # what it began with
+    assert (record.status, record.training) == ("training", Training(epochs=3))  # what it began with
 
 
 def test_a_server_that_could_not_begin_fails_its_job(jobs: Jobs) -> None:

@@ -79,11 +79,13 @@ def test_a_task_and_many_layers_take_as_many_devices_as_a_crew_has_seats() -> No
     assert ModelConfig(layer_sizes=(9,) * 4).max_devices == 3
 
 
-def initialized(client: TestClient, n_devices: int, body: dict[str, Any] = LAYERS) -> dict[str, Any]:
+def initialized(
+    client: TestClient, n_devices: int, body: dict[str, Any] = LAYERS, *, split: bool = True
+) -> dict[str, Any]:
     client.post("/api/jobs", json=body)
     for number in range(n_devices):
         client.post("/api/devices/register", json={"job_id": 1, "name": f"d{number}"})
-    answer: dict[str, Any] = client.post("/api/network/initialize/1").json()
+    answer: dict[str, Any] = client.post("/api/network/initialize/1", json={"split": split}).json()
     return answer
 
 
@@ -96,6 +98,7 @@ def test_devices_share_a_model_once_it_is_initialized_and_are_told_of_what_each_
 ) -> None:
     answer = initialized(client, 2)
     assert "2 devices hold the model between them" in answer["message"]
+    assert "send one another up to 2 MB in each step" in answer["message"]  # 512 members, 64 rows, 16 units, 4 bytes
     assert [device["layers"] for device in answer["devices"]] == [[], []]
     begun = client.post("/api/network/train/1", json={"quantization_bits": 8}).json()
     assert begun == {"message": "Training started", "epochs": 10, "learning_rate": None, "wire": "int8-delta"}
@@ -115,15 +118,18 @@ def test_more_devices_than_layers_are_refused_and_idle_ones_left_alone(client: T
     assert client.get("/api/jobs/1").json()["status"] == "created"
     client.delete("/api/devices/3")
     client.post("/api/devices/register", json={"name": "idle"})
-    assert client.post("/api/network/initialize/1").status_code == 200
+    assert client.post("/api/network/initialize/1", json={"split": True}).status_code == 200
     jobs = {device["name"]: device["job_id"] for device in client.get("/api/devices").json()}
-    assert jobs == {"d0": 1, "d1": 1, "idle": None}
+    assert jobs == {"d0": "1", "d1": "1", "idle": None}
     client.post("/api/network/train/1", json={})
     assert client.get("/api/devices").json()[2]["job_id"] is None
 
 
-def test_one_device_holds_the_whole_model_and_no_seat(client: TestClient) -> None:
-    assert "a device holds the whole model" in initialized(client, 1)["message"]
+@pytest.mark.parametrize(("n_devices", "split"), [(1, True), (5, False)])
+def test_unless_a_model_is_split_each_device_holds_the_whole_of_it(
+    client: TestClient, n_devices: int, split: bool
+) -> None:
+    assert "each device holds the whole model" in initialized(client, n_devices, split=split)["message"]
     assert "wire" not in client.post("/api/network/train/1", json={}).json()
     assert "--seats" not in Scripted.started[-1].arguments
 

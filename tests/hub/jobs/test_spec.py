@@ -4,8 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fedlearn.hub.bodies import Asked, Training
-from fedlearn.hub.jobs.spec import ORDER_FILE, TASK_FILE, TASK_SOURCE, JobSpec, layers_of, read_task
+from fedlearn.hub.bodies import Asked, Normalize, Training
+from fedlearn.hub.jobs.spec import ORDER_FILE, TASK_FILE, TASK_SOURCE, JobSpec, batching_of, read_task, scaled_pixels
 from fedlearn.storage.task_file import load_task
 from fedlearn.tasks.task import Task
 from tests.hub.digit_files import write_mnist
@@ -15,9 +15,15 @@ pytest.importorskip("torch")
 LAYERS = {"layer_sizes": [784, 16, 10]}
 
 
-def ordered(folder: Path, model: dict[str, Any], training: Training | None = None, **dataset: Any) -> Path:  # noqa: ANN401
+def ordered(
+    folder: Path,
+    model: dict[str, Any],
+    training: Training | None = None,
+    seats: int = 0,
+    **dataset: Any,  # noqa: ANN401
+) -> Path:
     asked = msgspec.convert({"model_config": model, "dataset_config": dataset}, Asked)
-    order = JobSpec(asked=asked, training=training or Training(), data=str(folder / "data"))
+    order = JobSpec(asked=asked, training=training or Training(), data=str(folder / "data"), seats=seats)
     (folder / "data").mkdir(exist_ok=True)
     (folder / ORDER_FILE).write_bytes(msgspec.json.encode(order))
     return folder / ORDER_FILE
@@ -39,7 +45,41 @@ def test_small_digits_take_the_place_of_mnist_and_that_is_said(tmp_path: Path) -
     assert shapes(task)[0] == (16, 64)
     assert "takes the 64 pixels of scikit-learn's digits in place of 784" in said
     assert task.settings["steps"] == 10 * 6  # 1438 images in batches of 256
-    assert "epochs: 10 of 6 steps" in said
+    assert "epochs: 10 passes over the data, each 6 steps of 256 rows" in said
+
+
+def test_a_classifier_takes_the_steps_of_plain_sgd(tmp_path: Path) -> None:
+    write_mnist(tmp_path / "data" / "MNIST")
+    task, said = made(ordered(tmp_path, LAYERS, name="MNIST", batch_size=16))
+    rule = {"optimizer": "sgd", "beta1": 0.0, "learning_rate": 0.1, "learning_rate_schedule": "constant"}
+    rule |= {"measure": "gradients", "local_steps": 1, "population_limit": 1}
+    assert rule.items() <= task.settings.items()
+    assert "learning rate: 0.1 (sgd)" in said
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "n_devices", "parts"), [(256, 1, (1, 256)), (256, 5, (8, 32)), (50, 2, (2, 25)), (3, 40, (3, 1))]
+)
+def test_devices_share_the_rows_of_one_batch(batch_size: int, n_devices: int, parts: tuple[int, int]) -> None:
+    batching = batching_of(batch_size, n_devices)
+    assert (batching.n_members, batching.batch_size) == parts
+
+
+def test_a_model_that_is_split_is_measured_by_losses(tmp_path: Path) -> None:
+    write_mnist(tmp_path / "data" / "MNIST")
+    task, said = made(ordered(tmp_path, LAYERS, name="MNIST", batch_size=16, seats=2))
+    assert {"measure": "losses", "optimizer": "adam"}.items() <= task.settings.items()
+    assert "forward only" in said
+
+
+def test_pixels_are_scaled_alike_or_channel_by_channel() -> None:
+    torch = pytest.importorskip("torch")
+    image = torch.tensor([[0, 255, 51, 102]], dtype=torch.uint8)
+    assert scaled_pixels(None, 1)(image)[0].tolist() == pytest.approx([0.0, 1.0, 0.2, 0.4])
+    alike = scaled_pixels(Normalize((0.5,), (0.5,)), 2)(image)[0].tolist()
+    assert alike == pytest.approx([-1.0, 1.0, -0.6, -0.2])
+    by_channel = scaled_pixels(Normalize((0.5, 0.0), (0.5, 0.2)), 2)(image)[0].tolist()
+    assert by_channel == pytest.approx([-1.0, 1.0, 1.0, 2.0])
 
 
 def test_files_of_mnist_are_trained_on_where_they_are(tmp_path: Path) -> None:
@@ -59,14 +99,16 @@ def test_a_batch_is_no_larger_than_the_data(tmp_path: Path) -> None:
     assert (task.batch_size, task.settings["steps"]) == (40, 10)
 
 
-def test_a_text_is_trained_on_for_epochs_of_bounded_length(tmp_path: Path) -> None:
+def test_an_epoch_of_a_text_is_a_pass_over_its_bytes(tmp_path: Path) -> None:
     path = ordered(tmp_path, {"type": "transformer"}, Training(epochs=3), source="text.txt")
     (tmp_path / "data" / "text.txt").write_text("the quick brown fox\n" * 800)
     task, said = made(path)
-    assert task.settings["steps"] == 3 * 20
-    assert "20 steps each, since a pass over the text would be" in said
+    assert task.settings["steps"] == 3 * 29  # 899 windows overlap by half
+    assert task.settings["optimizer"] == "muon"
     assert "counting bytes alone reaches" in said
     assert task.data["tokens"].shape[1] == 33
+    rated, _ = made(ordered(tmp_path, {"type": "transformer"}, Training(learning_rate=0.001), source="text.txt"))
+    assert (rated.settings["optimizer"], rated.settings["learning_rate"]) == ("adam", 0.001)
 
 
 def test_a_text_that_is_gone_or_too_short_is_told(tmp_path: Path) -> None:
@@ -84,14 +126,4 @@ def test_the_file_of_a_job_is_a_task_that_travels(tmp_path: Path, capsys: pytest
     (tmp_path / TASK_FILE).write_text(TASK_SOURCE)
     task = load_task(f"{tmp_path / TASK_FILE}:task").task
     assert len(task.as_graph()) < 4000
-    assert "learning rate: 0.03" in capsys.readouterr().out
-
-
-def test_layers_are_those_of_the_digits_that_there_are() -> None:
-    asked = msgspec.convert({"model_config": LAYERS}, Asked)
-    assert layers_of(asked) == (64, 16, 10)
-    assert layers_of(msgspec.convert({"model_config": LAYERS, "dataset_config": {"url": "https://x"}}, Asked)) == (
-        784,
-        16,
-        10,
-    )
+    assert "learning rate: 0.1" in capsys.readouterr().out

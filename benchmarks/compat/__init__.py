@@ -1,0 +1,1 @@
+"""What users of other systems type, beside plain PyTorch."""
