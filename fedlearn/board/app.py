@@ -224,7 +224,7 @@ def placed(asked: Asked, places: Quota, response: ASGIApp, what: str) -> ASGIApp
     return Leaving(response, lambda: places.free(address))
 
 
-async def body_of(asked: Asked) -> bytes:
+async def body_of(asked: Asked, *, max_bytes: int = MAX_BODY_BYTES) -> bytes:
     """Reads a small body.
 
     Raises:
@@ -235,6 +235,6 @@ async def body_of(asked: Asked) -> bytes:
     body = b""
     async for piece in asked.stream():
         body += piece
-        if len(body) > MAX_BODY_BYTES:
-            raise HTTPException(413, f"expected at most {MAX_BODY_BYTES} bytes")
+        if len(body) > max_bytes:
+            raise HTTPException(413, f"expected at most {max_bytes} bytes")
     return body

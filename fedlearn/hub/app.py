@@ -62,6 +62,9 @@ WAIT_S = 20.0
 ENDING_S = 10.0
 """Seconds that a request waits for a server that was told to stop."""
 
+MAX_IMAGE_BYTES = 256 * 1024
+"""The most bytes of an image that a job's network is asked to classify, as JSON."""
+
 MAX_STREAMS, STREAMS_OF_ONE = 200, 50
 """The most streams of logs and events that are open at a time: of all clients, and of one address."""
 
@@ -209,7 +212,7 @@ class Hub:
 
     async def recognize(self, asked: Request) -> Response:
         """Classifies one image by a job's newest weights."""
-        record, image = self._job(asked), read_body(await body_of(asked), Image)
+        record, image = self._job(asked), read_body(await body_of(asked, max_bytes=MAX_IMAGE_BYTES), Image)
         tensors = await asyncio.to_thread(tensors_of, self._run_of(record))
         return json_of(recognized(msgspec.convert(record.asked, Asked), tensors, image.pixels))
 
