@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fedlearn.hub.bodies import Asked, Normalize, RefusedError, Training
+from fedlearn.hub.bodies import Asked, RefusedError, Training
 from fedlearn.hub.files import file_below
 from fedlearn.hub.jobs.datasets import images_of, small_digits
 from fedlearn.tasks.task import Setting
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from fedlearn.tasks.torch.supervised import Supervised
 
 ORDER_FILE = "order.json"
@@ -73,7 +71,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.training.epochs or self.asked.model_config.usual_epochs
 
 
-class Batching(msgspec.Struct, frozen=True):
+class BatchParts(msgspec.Struct, frozen=True):
     """Rows of one step: parts for devices to share, which together are the batch of the request."""
 
     n_members: int
@@ -86,10 +84,10 @@ class Batching(msgspec.Struct, frozen=True):
         return self.n_members * self.batch_size
 
 
-def batching_of(batch_size: int, n_devices: int) -> Batching:
+def parts_of(batch_size: int, n_devices: int) -> BatchParts:
     """The parts of a batch for so many devices: a power of two, so that usual batches are cut without a rest."""
     n_members = min(2 ** math.ceil(math.log2(max(n_devices, 1))), MOST_MEMBERS, batch_size)
-    return Batching(n_members, batch_size // n_members)
+    return BatchParts(n_members, batch_size // n_members)
 
 
 def read_task(path: Path, *, say: Callable[[str], None] = print) -> "Supervised":
@@ -110,27 +108,11 @@ def weights_between(sizes: Sequence[int]) -> int:
     return sum(n_in * n_out for n_in, n_out in pairwise(sizes))
 
 
-def scaled_pixels(by: Normalize | None, n_channels: int) -> "Callable[[Tensor], Tensor]":
-    """The function that makes floats of bytes [rows, pixels]: from 0 to 1, and then shifted and scaled as asked."""
-    import torch
-
-    mean, std = ((0.0,), (1.0,)) if by is None else (by.mean, by.std)
-
-    def scaled(images: "Tensor") -> "Tensor":
-        floats = images.to(torch.float32) / 255.0
-        if len(mean) == len(std) == 1:
-            return (floats - mean[0]) / std[0]
-        width = floats.shape[-1] // n_channels
-        channels = [floats[:, i * width : (i + 1) * width] for i in range(n_channels)]
-        return torch.cat([(x - m) / s for x, m, s in zip(channels, mean, std, strict=True)], dim=-1)
-
-    return scaled
-
-
 def _images_task(order: JobSpec, say: Callable[[str], None]) -> "Supervised":
-    from fedlearn.tasks.torch.perceptron import classifier
+    from fedlearn.tasks.torch.perceptron import classifier, scaled_pixels
 
     dataset, sizes = order.asked.dataset_config, order.asked.model_config.layer_sizes
+    scaling = ((0.0,), (1.0,)) if dataset.normalize is None else (dataset.normalize.mean, dataset.normalize.std)
     images = small_digits() if order.is_stand_in else images_of(dataset, Path(order.data))
     if sizes[0] != images.n_pixels:
         say(f"layer_sizes: the first layer takes the {images.n_pixels} pixels of {images.name} in place of {sizes[0]}")
@@ -142,7 +124,7 @@ def _images_task(order: JobSpec, say: Callable[[str], None]) -> "Supervised":
         (images.held_out_images, images.held_out_labels),
         batch_size=batch_size,
         settings=settings,
-        prepare=scaled_pixels(dataset.normalize, images.n_channels),
+        prepare=scaled_pixels(*scaling, n_channels=images.n_channels),
     )
 
 
@@ -179,12 +161,12 @@ def _plan(order: JobSpec, n_rows: int, asked: int, say: Callable[[str], None]) -
             f"{CREW_POPULATION // GROUP_SIZE} groups with {batch_size} rows of its own each"
         )
     else:
-        batching = batching_of(min(asked, n_rows), order.n_devices)
-        per_epoch, batch_size = math.ceil(n_rows / batching.n_rows), batching.batch_size
-        settings = _gradient_settings(order, per_epoch, batching, is_text=is_text)
+        parts = parts_of(min(asked, n_rows), order.n_devices)
+        per_epoch, batch_size = math.ceil(n_rows / parts.n_rows), parts.batch_size
+        settings = _gradient_settings(order, per_epoch, parts, is_text=is_text)
         rate = settings["learning_rate"]
         say(
-            f"epochs: {order.epochs} passes over the data, each {per_epoch} steps of {batching.n_rows} rows, which "
+            f"epochs: {order.epochs} passes over the data, each {per_epoch} steps of {parts.n_rows} rows, which "
             f"devices share by {batch_size}"
         )
     say(f"learning rate: {rate:g} ({settings['optimizer']})")
@@ -193,7 +175,7 @@ def _plan(order: JobSpec, n_rows: int, asked: int, say: Callable[[str], None]) -
     return batch_size, settings
 
 
-def _gradient_settings(order: JobSpec, per_epoch: int, batching: Batching, *, is_text: bool) -> dict[str, Setting]:
+def _gradient_settings(order: JobSpec, per_epoch: int, parts: BatchParts, *, is_text: bool) -> dict[str, Setting]:
     """Settings of devices with a whole replica each: a step is one of plain PyTorch on the same rows."""
     rate = order.training.learning_rate
     if not is_text:
@@ -208,7 +190,7 @@ def _gradient_settings(order: JobSpec, per_epoch: int, batching: Batching, *, is
         "local_steps": 1,  # more would make longer steps, and passes over the data of them
         "steps": order.epochs * per_epoch,
         "sample_every": per_epoch,
-        "population_limit": batching.n_members,
+        "population_limit": parts.n_members,
         "time_per_step": 600.0,
     }
 

@@ -9,7 +9,7 @@ from fedlearn.coordination.status import RunStatus
 from fedlearn.hub.bodies import Asked
 from fedlearn.hub.devices import Device
 from fedlearn.hub.jobs.records import JobRecord
-from fedlearn.hub.jobs.spec import CLASSIFIER_BATCH, TEXT_BATCH, batching_of, weights_between
+from fedlearn.hub.jobs.spec import CLASSIFIER_BATCH, TEXT_BATCH, parts_of, weights_between
 
 TERA = 1e12
 FORWARD, BACKWARD = 2, 4
@@ -33,7 +33,7 @@ def operations_of(record: JobRecord) -> float:
         weights, rows = 12 * model.n_layers * model.width**2 + ALPHABET * model.width, rows * model.context
     if record.seats:
         return float(FORWARD * weights * rows)
-    return float((FORWARD + BACKWARD) * weights * rows) / batching_of(rows, record.n_devices).n_members
+    return float((FORWARD + BACKWARD) * weights * rows) / parts_of(rows, record.n_devices).n_members
 
 
 def speeds_of(record: JobRecord, status: RunStatus | None, devices: Sequence[Device]) -> dict[int | None, float]:

@@ -59,5 +59,22 @@ def classifier(
     )
 
 
+def scaled_pixels(mean: Sequence[float], std: Sequence[float], *, n_channels: int) -> Prepare:
+    """The function that makes floats of images of bytes [rows, pixels]: from 0 to 1, then less a mean, and divided.
+
+    Both have a number for all pixels, or one for those of each channel.
+    """
+
+    def scaled(images: Tensor) -> Tensor:
+        floats = images.to(torch.float32) / 255.0
+        if len(mean) == len(std) == 1:
+            return (floats - mean[0]) / std[0]
+        width = floats.shape[-1] // n_channels
+        channels = [floats[:, i * width : (i + 1) * width] for i in range(n_channels)]
+        return torch.cat([(x - m) / s for x, m, s in zip(channels, mean, std, strict=True)], dim=-1)
+
+    return scaled
+
+
 def _columns(examples: Examples) -> dict[str, ArrayLike]:
     return {"x": examples[0], "y": examples[1]}

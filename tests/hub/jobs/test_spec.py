@@ -4,8 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fedlearn.hub.bodies import Asked, Normalize, Training
-from fedlearn.hub.jobs.spec import ORDER_FILE, TASK_FILE, TASK_SOURCE, JobSpec, batching_of, read_task, scaled_pixels
+from fedlearn.hub.bodies import Asked, Training
+from fedlearn.hub.jobs.spec import ORDER_FILE, TASK_FILE, TASK_SOURCE, JobSpec, parts_of, read_task
 from fedlearn.storage.task_file import load_task
 from fedlearn.tasks.task import Task
 from tests.hub.digit_files import write_mnist
@@ -58,11 +58,11 @@ def test_a_classifier_takes_the_steps_of_plain_sgd(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "n_devices", "parts"), [(256, 1, (1, 256)), (256, 5, (8, 32)), (50, 2, (2, 25)), (3, 40, (3, 1))]
+    ("batch_size", "n_devices", "expected"), [(256, 1, (1, 256)), (256, 5, (8, 32)), (50, 2, (2, 25)), (3, 40, (3, 1))]
 )
-def test_devices_share_the_rows_of_one_batch(batch_size: int, n_devices: int, parts: tuple[int, int]) -> None:
-    batching = batching_of(batch_size, n_devices)
-    assert (batching.n_members, batching.batch_size) == parts
+def test_devices_share_the_rows_of_one_batch(batch_size: int, n_devices: int, expected: tuple[int, int]) -> None:
+    parts = parts_of(batch_size, n_devices)
+    assert (parts.n_members, parts.batch_size) == expected
 
 
 def test_a_model_that_is_split_is_measured_by_losses(tmp_path: Path) -> None:
@@ -70,16 +70,6 @@ def test_a_model_that_is_split_is_measured_by_losses(tmp_path: Path) -> None:
     task, said = made(ordered(tmp_path, LAYERS, name="MNIST", batch_size=16, seats=2))
     assert {"measure": "losses", "optimizer": "adam"}.items() <= task.settings.items()
     assert "forward only" in said
-
-
-def test_pixels_are_scaled_alike_or_channel_by_channel() -> None:
-    torch = pytest.importorskip("torch")
-    image = torch.tensor([[0, 255, 51, 102]], dtype=torch.uint8)
-    assert scaled_pixels(None, 1)(image)[0].tolist() == pytest.approx([0.0, 1.0, 0.2, 0.4])
-    alike = scaled_pixels(Normalize((0.5,), (0.5,)), 2)(image)[0].tolist()
-    assert alike == pytest.approx([-1.0, 1.0, -0.6, -0.2])
-    by_channel = scaled_pixels(Normalize((0.5, 0.0), (0.5, 0.2)), 2)(image)[0].tolist()
-    assert by_channel == pytest.approx([-1.0, 1.0, 1.0, 2.0])
 
 
 def test_files_of_mnist_are_trained_on_where_they_are(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from fedlearn.tasks.torch.perceptron import classifier, perceptron  # noqa: E402
+from fedlearn.tasks.torch.perceptron import classifier, perceptron, scaled_pixels  # noqa: E402
 
 
 def test_layers_are_linear_with_relu_between_them_only() -> None:
@@ -21,3 +21,12 @@ def test_loss_and_accuracy_of_unperturbed_weights_are_those_of_held_out_rows() -
     right = classifier((3, 3), (x, y), (x, y), batch_size=2, settings={}).evaluate(weights, threads=1)
     assert (right["accuracy"], right["loss"] < 0.01) == (1.0, True)
     assert (task.batch_size, task.settings) == (2, {"sigma": 0.1})
+
+
+def test_pixels_are_scaled_alike_or_channel_by_channel() -> None:
+    image = torch.tensor([[0, 255, 51, 102]], dtype=torch.uint8)
+    assert scaled_pixels([0.0], [1.0], n_channels=1)(image)[0].tolist() == pytest.approx([0.0, 1.0, 0.2, 0.4])
+    alike = scaled_pixels([0.5], [0.5], n_channels=2)(image)[0].tolist()
+    assert alike == pytest.approx([-1.0, 1.0, -0.6, -0.2])
+    by_channel = scaled_pixels([0.5, 0.0], [0.5, 0.2], n_channels=2)(image)[0].tolist()
+    assert by_channel == pytest.approx([-1.0, 1.0, 1.0, 2.0])
