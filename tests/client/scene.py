@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import final
@@ -10,6 +11,7 @@ from fedlearn.client.conversation import Conversation
 from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Leave
+from fedlearn.es.layout import Float32Array
 from fedlearn.net.address import Address
 from fedlearn.net.channel import Channel
 from fedlearn.net.tcp import TcpStream
@@ -19,6 +21,21 @@ from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import Hello, Message
 from tests.identities import ADA, CHALLENGE
 from tests.patience import LIMIT_S
+from tests.run_folders import fit_task
+
+
+@final
+class Held:
+    """A task whose trials wait until they may end."""
+
+    def __init__(self) -> None:
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+        self.task = fit_task(loss=self._loss)
+
+    def _loss(self, _: dict[str, Float32Array]) -> float:
+        self.has_begun.set()
+        self.may_end.wait(LIMIT_S)
+        return 1.0
 
 
 @final

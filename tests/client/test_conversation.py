@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ from fedlearn.wire.messages import (
     Welcome,
 )
 from fedlearn.wire.proof import NONCE_BYTES, is_signed
-from tests.client.scene import Scene
+from tests.client.scene import Held, Scene
 from tests.identities import CHALLENGE, hello_of
 from tests.patience import LIMIT_S
 from tests.run_folders import created, fit_task, task_config, update_of
@@ -214,21 +213,15 @@ async def test_volunteer_who_leaves_says_goodbye(run: Run) -> None:
 
 async def test_trials_under_way_do_not_hold_up_who_leaves(run: Run) -> None:
     """Their result comes when nobody wants it any more, and is sent nowhere."""
-    has_begun, may_end = threading.Event(), threading.Event()
-
-    def loss(_: dict[str, Float32Array]) -> float:
-        has_begun.set()
-        may_end.wait(LIMIT_S)
-        return 1.0
-
-    scene = Scene(fit_task(loss=loss, start={"vector": np.zeros(6)}))
+    held = Held()
+    scene = Scene(held.task)
     scene.answers[Proof] = lambda: welcome(run)
     scene.answers[Ready] = lambda: [assignment(64)]
     async with scene.converse() as conversing:
-        await asyncio.to_thread(has_begun.wait, LIMIT_S)
+        await asyncio.to_thread(held.has_begun.wait, LIMIT_S)
         scene.conversation.stop("Ctrl-C")
         assert (await conversing).reason == "Ctrl-C"
-        may_end.set()
+        held.may_end.set()
         await scene.has_heard(Goodbye)
     assert not any(isinstance(message, Result) for message in scene.heard)
 
@@ -255,20 +248,14 @@ async def test_volunteer_without_the_token_that_is_asked_for_leaves_with_the_rem
 
 
 async def test_trials_that_end_soon_are_handed_in_before_goodbye(run: Run) -> None:
-    has_begun, may_end = threading.Event(), threading.Event()
-
-    def loss(_: dict[str, Float32Array]) -> float:
-        has_begun.set()
-        may_end.wait(LIMIT_S)
-        return 1.0
-
-    scene = Scene(fit_task(loss=loss))
+    held = Held()
+    scene = Scene(held.task)
     scene.answers[Proof] = lambda: welcome(run)
     scene.answers[Ready] = lambda: [assignment(64)]
     async with scene.converse() as conversing:
-        await asyncio.to_thread(has_begun.wait, LIMIT_S)
+        await asyncio.to_thread(held.has_begun.wait, LIMIT_S)
         scene.conversation.stop("the volunteer left")
-        may_end.set()
+        held.may_end.set()
         assert (await conversing).reason == "the volunteer left"
         await scene.has_heard(Goodbye)
     assert [type(message) for message in scene.heard[-2:]] == [Result, Goodbye]

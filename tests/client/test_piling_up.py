@@ -1,7 +1,6 @@
 """What a server or a neighbour says faster than this machine takes it: the conversation ends before the memory does."""
 
 import asyncio
-import threading
 
 import pytest
 
@@ -9,11 +8,10 @@ from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.coordination.effects import ClientEffect
 from fedlearn.coordination.work.work import Heard, LineEvent, Unlinked
 from fedlearn.coordination.work.worker import Worker
-from fedlearn.es.layout import Float32Array
 from fedlearn.net.address import Address
 from fedlearn.runs.run import Run
 from fedlearn.wire.messages import Activations, DataBlock, Goodbye, Message, Proof, Ready
-from tests.client.scene import Scene
+from tests.client.scene import Held, Scene
 from tests.client.test_conversation import assignment, run, welcome
 from tests.patience import LIMIT_S
 from tests.run_folders import fit_task
@@ -22,22 +20,16 @@ __all__ = ["run"]
 
 
 async def test_orders_that_pile_up_are_answered_with_goodbye_before_they_take_the_memory(run: Run) -> None:
-    has_begun, may_end = threading.Event(), threading.Event()
-
-    def loss(_: dict[str, Float32Array]) -> float:
-        has_begun.set()
-        may_end.wait(LIMIT_S)
-        return 1.0
-
-    scene = Scene(fit_task(loss=loss), budget=MemoryBudget(2**20))
+    held = Held()
+    scene = Scene(held.task, budget=MemoryBudget(2**20))
     scene.answers[Proof] = lambda: welcome(run)
     scene.answers[Ready] = lambda: [assignment(64)]
     async with scene.converse() as conversing:
-        await asyncio.to_thread(has_begun.wait, LIMIT_S)
+        await asyncio.to_thread(held.has_begun.wait, LIMIT_S)
         for number in range(20):
             scene.say(DataBlock(number.to_bytes(16, "little"), bytes(2**16)))
         leave = await conversing
-        may_end.set()
+        held.may_end.set()
         await scene.has_heard(Goodbye)
     assert leave.is_welcome_back
     assert leave.reason.startswith("memory: expected orders as fast as this machine takes them, 0.26")

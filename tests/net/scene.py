@@ -1,13 +1,15 @@
 """What the tests of channels say."""
 
+import asyncio
 from collections.abc import Callable
 
 from fedlearn.net.channel import Channel
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.encoding.parcel import pack
-from fedlearn.wire.messages import DataBlock, Hello, Message, Welcome
+from fedlearn.wire.messages import DataBlock, Hello, Message, Ping, Welcome
 from fedlearn.wire.states import State
 from tests.identities import hello_of
+from tests.net.peers import Peer
 
 NEVER_S = 3600.0
 MIB = 2**20
@@ -20,6 +22,15 @@ N_BLOCKS = 64
 
 def ignore(_: Message) -> None:
     """A message that nobody waits for."""
+
+
+async def greeted(channel: Channel, peer: Peer, on_message: Callable[[Message], None] = ignore) -> "asyncio.Task[str]":
+    """The channel, running, once the peer's Hello was read and a Pong came back."""
+    running = asyncio.create_task(channel.run(on_message))
+    await peer.say(HELLO)
+    await peer.say(Ping())
+    assert await peer.hear()
+    return running
 
 
 def fail(_: Message) -> None:

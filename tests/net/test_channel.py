@@ -12,9 +12,9 @@ from fedlearn.wire import limits
 from fedlearn.wire.encoding.frames import FrameParser
 from fedlearn.wire.encoding.parcel import Parcel, pack
 from fedlearn.wire.errors import RemoteProtocolError
-from fedlearn.wire.messages import MAX_REASON_LENGTH, PROTOCOL_VERSION, Farewell, Goodbye, Hello, Message, Ping, Welcome
+from fedlearn.wire.messages import MAX_REASON_LENGTH, PROTOCOL_VERSION, Farewell, Goodbye, Hello, Message, Welcome
 from tests.net.peers import SOON_S, admit, closed, joined
-from tests.net.scene import BLOCK, HELLO, WELCOME, ignore
+from tests.net.scene import BLOCK, HELLO, WELCOME, greeted, ignore
 
 pytestmark = pytest.mark.usefixtures("patient")
 
@@ -22,10 +22,7 @@ pytestmark = pytest.mark.usefixtures("patient")
 async def test_messages_go_both_ways_as_soon_as_they_are_sent() -> None:
     heard: list[Message] = []
     async with joined() as (channel, _, peer):
-        running = asyncio.create_task(channel.run(heard.append))
-        await peer.say(HELLO)
-        await peer.say(Ping())
-        assert await peer.hear()  # the Pong
+        running = await greeted(channel, peer, heard.append)
         assert heard == [HELLO]
         admit(channel, peer)
         for message in (WELCOME, BLOCK):
@@ -38,10 +35,7 @@ async def test_messages_go_both_ways_as_soon_as_they_are_sent() -> None:
 
 async def test_an_encoding_that_is_known_is_sent_as_it_is() -> None:
     async with joined() as (channel, _, peer):
-        running = asyncio.create_task(channel.run(ignore))
-        await peer.say(HELLO)
-        await peer.say(Ping())
-        await peer.hear()
+        running = await greeted(channel, peer)
         admit(channel, peer)
         other = Welcome("8", WELCOME.invitation)
         channel.send(WELCOME, pack(other))
@@ -210,10 +204,7 @@ async def test_who_is_dropped_hears_nothing_more() -> None:
 
 async def test_a_parting_word_arrives_before_the_socket_closes() -> None:
     async with joined() as (channel, writer, peer):
-        running = asyncio.create_task(channel.run(ignore))
-        await peer.say(HELLO)
-        await peer.say(Ping())
-        await peer.hear()
+        running = await greeted(channel, peer)
         admit(channel, peer)
         channel.send(WELCOME)
         channel.send(Farewell("run_ended", "all steps are done"))
@@ -228,10 +219,7 @@ async def test_a_parting_word_arrives_before_the_socket_closes() -> None:
 async def test_nobody_is_waited_for_long_after_a_parting_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PARTING_S", 0.0)
     async with joined() as (channel, _, peer):
-        running = asyncio.create_task(channel.run(ignore))
-        await peer.say(HELLO)
-        await peer.say(Ping())
-        await peer.hear()
+        running = await greeted(channel, peer)
         channel.send(Farewell("refused", "no room"))
         assert await running == "the conversation is over"
         assert await peer.next_message() == Farewell("refused", "no room")
@@ -240,10 +228,7 @@ async def test_nobody_is_waited_for_long_after_a_parting_word(monkeypatch: pytes
 
 async def test_a_cancelled_channel_closes_its_socket() -> None:
     async with joined() as (channel, _, peer):
-        running = asyncio.create_task(channel.run(ignore))
-        await peer.say(HELLO)
-        await peer.say(Ping())
-        await peer.hear()
+        running = await greeted(channel, peer)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         assert running.cancelled()

@@ -14,10 +14,10 @@ from fedlearn.net.channel import Channel
 from fedlearn.wire.encoding.frames import CHUNK_BYTES
 from fedlearn.wire.encoding.parcel import Parcel, pack
 from fedlearn.wire.errors import RemoteProtocolError
-from fedlearn.wire.messages import Assignment, Message, Ping, Result
+from fedlearn.wire.messages import Assignment, Message, Result
 from fedlearn.wire.states import State
 from tests.net.peers import Peer, joined
-from tests.net.scene import HELLO, MIB
+from tests.net.scene import MIB, greeted
 from tests.wire.conftest import EXAMPLES
 
 N_PEERS = 8
@@ -100,10 +100,7 @@ async def end_of(parcel: Parcel, hear: Callable[[Message], None], end: End | Non
     assignment = EXAMPLES[Assignment]
     assert isinstance(assignment, Assignment)
     async with joined() as (channel, _, peer):
-        running = asyncio.create_task(channel.run(hear))
-        await peer.say(HELLO)
-        await peer.say(Ping())
-        assert await peer.hear()
+        running = await greeted(channel, peer, hear)
         channel.connection.state = State.ACTIVE
         channel.send(msgspec.structs.replace(assignment, quota=SIZE, group_size=1))
         for number in range(parcel.n_frames if end is None else N_OF_HALF):

@@ -10,12 +10,11 @@ from fedlearn.net import channel as module
 from fedlearn.net.channel import Channel
 from fedlearn.wire.encoding.parcel import pack
 from fedlearn.wire.errors import RemoteProtocolError
-from fedlearn.wire.messages import Farewell, Goodbye, Hello, Message, Ping, Proof
+from fedlearn.wire.messages import Farewell, Goodbye, Hello, Message, Proof
 from fedlearn.wire.states import State
-from tests.identities import hello_of
 from tests.net.peers import Peer, joined
+from tests.net.scene import fail, greeted
 
-HELLO = hello_of()
 PROOF = Proof(bytes(64))
 
 
@@ -25,12 +24,9 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TICK_S", 3600.0)
 
 
-async def greeted(channel: Channel, peer: Peer, then: Callable[[Message], None]) -> "asyncio.Task[str]":
+async def challenged(channel: Channel, peer: Peer, then: Callable[[Message], None]) -> "asyncio.Task[str]":
     """The channel, running, once its line pushes: the Hello was read, and the Pong behind it is there."""
-    running = asyncio.create_task(channel.run(lambda message: None if isinstance(message, Hello) else then(message)))
-    await peer.say(HELLO)
-    await peer.say(Ping())
-    assert await peer.hear()
+    running = await greeted(channel, peer, lambda message: None if isinstance(message, Hello) else then(message))
     channel.connection.state = peer.connection.state = State.CHALLENGED
     return running
 
@@ -42,7 +38,7 @@ def protocol_of(channel: Channel) -> Any:  # noqa: ANN401 (asyncio's own types)
 async def test_a_line_pushes_from_the_first_message_on() -> None:
     heard: list[Message] = []
     async with joined() as (channel, _, peer):
-        running = await greeted(channel, peer, heard.append)
+        running = await challenged(channel, peer, heard.append)
         assert isinstance(protocol_of(channel), asyncio.BufferedProtocol)
         await peer.say(PROOF)
         await peer.say(Goodbye("enough"))
@@ -51,11 +47,8 @@ async def test_a_line_pushes_from_the_first_message_on() -> None:
 
 
 async def test_a_bug_ends_the_conversation_and_is_not_left_to_the_loop() -> None:
-    def fail(_: Message) -> None:
-        raise RuntimeError("a bug")
-
     async with joined() as (channel, _, peer):
-        running = await greeted(channel, peer, fail)
+        running = await challenged(channel, peer, fail)
         await peer.say(PROOF)
         with pytest.raises(RuntimeError, match="a bug"):
             await running
@@ -67,7 +60,7 @@ async def test_whoever_breaks_the_protocol_learns_why() -> None:
         raise RemoteProtocolError("its Proof is none")
 
     async with joined() as (channel, _, peer):
-        running = await greeted(channel, peer, refuse)
+        running = await challenged(channel, peer, refuse)
         await peer.say(PROOF)
         assert await running == "its Proof is none"
         farewell = await peer.next_message()
@@ -77,7 +70,7 @@ async def test_whoever_breaks_the_protocol_learns_why() -> None:
 async def test_nothing_is_heard_of_whoever_was_dropped() -> None:
     heard: list[Message] = []
     async with joined() as (channel, _, peer):
-        running = await greeted(channel, peer, heard.append)
+        running = await challenged(channel, peer, heard.append)
         channel.drop("it held too much")
         channel._pushed(pack(PROOF).frame(0), heard.append)
         assert await running == "it held too much"
@@ -92,24 +85,21 @@ async def test_a_bug_in_who_was_dropped_meanwhile_is_forgotten() -> None:
             channel.drop("too much")
             raise RuntimeError("a bug")
 
-        running = await greeted(channel, peer, drop)
+        running = await challenged(channel, peer, drop)
         await peer.say(PROOF)
         assert await running == "too much"
 
 
 async def test_a_message_after_the_parting_word_changes_nothing() -> None:
     async with joined() as (channel, _, peer):
-        running = await greeted(channel, peer, lambda _: None)
+        running = await challenged(channel, peer, lambda _: None)
         await peer.write(pack(Goodbye("enough")).frame(0) + pack(PROOF).frame(0))
         assert "may not come when the sender has parted" in await running
 
 
 async def test_a_bug_is_not_reported_where_the_line_ended_first() -> None:
-    def fail(_: Message) -> None:
-        raise RuntimeError("a bug")
-
     async with joined() as (channel, _, peer):
-        running = await greeted(channel, peer, fail)
+        running = await challenged(channel, peer, fail)
         channel._pushed(pack(PROOF).frame(0), fail)
         channel._stream._reader.feed_eof()  # type: ignore[attr-defined]
         assert await running == "the connection was closed"
