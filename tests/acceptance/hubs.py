@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.end_to_end.processes import ended_at_exit, start, wait_for
+from tests.patience import LIMIT_S
 
-LIMIT_S = 300.0
 LOOK_S = 0.1
 
 
@@ -48,7 +48,7 @@ class Place(NamedTuple):
         sent = {"Content-Type": "application/json"} | dict(headers or {})
         request = urllib.request.Request(self.url + path, data=data, headers=sent, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as response:
+            with urllib.request.urlopen(request, timeout=LIMIT_S) as response:
                 return Answer(response.status, read(response.read()))
         except urllib.error.HTTPError as error:
             with error:

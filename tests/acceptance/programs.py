@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from tests.end_to_end.processes import ROOT, output_of
+from tests.patience import LIMIT_S
 
 EXAMPLES = ROOT / "examples"
 VALLEY = f"{EXAMPLES / 'valley.py'}:task"
@@ -20,7 +21,7 @@ STEPS_OF_A_THIRD_S = ("--population-limit", "8192", "--group-size", "32", "--tim
 
 
 def begin(
-    *command: str, folder: Path, limit_s: float = 120.0, environ: Mapping[str, str] | None = None
+    *command: str, folder: Path, limit_s: float = LIMIT_S, environ: Mapping[str, str] | None = None
 ) -> subprocess.Popen[str]:
     """A process whose output is read by the test; it is killed when it lasts longer."""
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("FEDLEARN_", "RAY_"))}
@@ -38,7 +39,7 @@ def begin(
 def assert_ends(process: subprocess.Popen[str]) -> None:
     """It ends well within half a minute; else what it said and what its threads do is shown."""
     try:
-        code = process.wait(30)
+        code = process.wait(LIMIT_S)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGABRT)
         code = process.wait()

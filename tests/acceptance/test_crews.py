@@ -11,6 +11,7 @@ import pytest
 
 from tests.acceptance.crews import STEPS_BY_MEMBERS, digests_of_parts, write_task
 from tests.end_to_end.processes import ended_at_exit, final_digest, metrics_of, output_of, start, wait_for
+from tests.faults.measures import until_step
 from tests.patience import LIMIT_S
 
 pytest.importorskip("torch")
@@ -44,14 +45,6 @@ def joined(folder: Path, port: str, name: str) -> "subprocess.Popen[str]":
     return start("client.py", *flags, folder=folder)
 
 
-def wait_for_step(folder: Path, step: int) -> None:
-    """Waits until it is taken."""
-    deadline = time.monotonic() + LIMIT_S
-    while not any(line["step"] >= step for line in metrics_of(folder)):
-        assert time.monotonic() < deadline, f"step {step} was never taken"
-        time.sleep(0.05)
-
-
 def stalled_at(folder: Path) -> int:
     """The step that is open, once two reports of the server in a row say that nothing more of it came in."""
     deadline, before = time.monotonic() + LIMIT_S, None
@@ -78,7 +71,7 @@ def test_a_killed_stem_is_replaced_and_training_goes_on_within_two_steps(tmp_pat
         with ended_at_exit(*clients):
             places = [int(wait_for(client, r"this machine holds part (\d) of 3")[0]) - 1 for client in clients]
             stem = places.index(1)
-            wait_for_step(tmp_path, 3)
+            until_step(tmp_path, 3)
             clients[stem].send_signal(signal.SIGSTOP)  # so that it is sure to be in mid-step
             broken = stalled_at(tmp_path)
             clients[stem].kill()
@@ -86,7 +79,7 @@ def test_a_killed_stem_is_replaced_and_training_goes_on_within_two_steps(tmp_pat
             clients[stem] = joined(tmp_path, port, "newcomer")
             with ended_at_exit(clients[stem]):
                 wait_for(clients[stem], "this machine holds part 2 of 3")
-                wait_for_step(tmp_path, broken + 3)
+                until_step(tmp_path, broken + 3)
                 server.send_signal(signal.SIGINT)
                 digests = dict(zip(places, map(final_digest, clients), strict=True))
                 assert server.wait(timeout=LIMIT_S) == 0

@@ -10,6 +10,7 @@ import pytest
 
 from tests.acceptance.programs import EXAMPLES, TORCHRUN, assert_ends, begin
 from tests.end_to_end.processes import ended_at_exit, free_port, metrics_of, output_of
+from tests.patience import LIMIT_S
 
 pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.numpy")
@@ -44,7 +45,7 @@ def skip_without_ports(*ports: int) -> None:
 
 def said_by(process: subprocess.Popen[str]) -> str:
     said = output_of(process).read()
-    assert process.wait(30) == 0, said
+    assert process.wait(LIMIT_S) == 0, said
     return said
 
 

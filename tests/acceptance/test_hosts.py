@@ -10,6 +10,7 @@ import pytest
 from tests.acceptance.hosts import Host, hosts, skip_without_namespaces
 from tests.acceptance.programs import EXAMPLES, FEDLEARN, STEPS_OF_A_THIRD_S, TORCHRUN, VALLEY, begin
 from tests.end_to_end.processes import ended_at_exit, final_digest, metrics_of, output_of, wait_for
+from tests.patience import LIMIT_S
 
 skip_without_namespaces()
 
@@ -33,7 +34,7 @@ def test_ranks_of_srun_meet_on_the_first_of_its_nodes(three: list[Host], tmp_pat
     with ended_at_exit(*ranks):
         digests = {final_digest(rank) for rank in ranks[1:]}
         said = output_of(ranks[0]).read()
-        assert ranks[0].wait(30) == 0, said
+        assert ranks[0].wait(LIMIT_S) == 0, said
     assert "rank-1 joined" in said
     assert "rank-2 joined" in said
     assert len(digests) == 1
@@ -60,8 +61,8 @@ def test_volunteers_launched_on_two_hosts_join_by_the_line_that_the_server_print
             wait_for(server, r"step +\d+ .* 4 volunteers")
             for process in (*launched, server):
                 process.send_signal(signal.SIGINT)
-            assert [process.wait(20) for process in launched] == [0, 0]
-            assert server.wait(30) == 0
+            assert [process.wait(LIMIT_S) for process in launched] == [0, 0]
+            assert server.wait(LIMIT_S) == 0
     print(f"four volunteers of two hosts at {line}")
 
 
@@ -79,7 +80,7 @@ def test_torchrun_on_three_hosts_splits_a_model_over_them(three: list[Host], tmp
         nodes.append(begin(*host(*command), folder=tmp_path, limit_s=400, environ=paths))
     with ended_at_exit(*nodes):
         said = output_of(nodes[0]).read()
-        assert [node.wait(60) for node in nodes] == [0, 0, 0], said
+        assert [node.wait(LIMIT_S) for node in nodes] == [0, 0, 0], said
     crew = re.findall(r"crew 1 \((.+)\) joined", said)
     assert [sorted(names.split(", ")) for names in crew] == [["local-1", "rank-1", "rank-2"]]
     assert re.findall(r"epoch (\d+): loss", said) == ["1", "2"]

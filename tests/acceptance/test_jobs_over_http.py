@@ -125,7 +125,7 @@ def test_the_model_loads_into_a_plain_network_which_is_as_good(done: Done, tmp_p
     from safetensors.torch import load_file
     from torch import nn
 
-    with urlopen(f"{done.place.url}/api/jobs/1/model", timeout=60) as response:
+    with urlopen(f"{done.place.url}/api/jobs/1/model", timeout=LIMIT_S) as response:
         (tmp_path / "model.safetensors").write_bytes(response.read())
     net = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
     net.load_state_dict(load_file(tmp_path / "model.safetensors"))

@@ -38,7 +38,7 @@ def test_killed_local_volunteer_comes_back_and_ctrl_c_ends_all(tmp_path: Path) -
             print(f"a killed volunteer is back after {time.monotonic() - begun:.1f} s")
             children = psutil.Process(launched.pid).children()
             launched.send_signal(signal.SIGINT)
-            assert launched.wait(10) == 0, output_of(launched).read()
+            assert launched.wait(LIMIT_S) == 0, output_of(launched).read()
             assert len(children) == 2
             assert not any(child.is_running() for child in children)
 
@@ -68,7 +68,7 @@ def test_gang_of_torchrun_goes_on_with_its_run_when_a_rank_is_killed(tmp_path: P
         volunteers = [child for child in below(gang, lambda words: "rank" in words) if child.environ()["RANK"] == "2"]
         volunteers[0].kill()
         _, read = wait_for(gang, r"from step [1-9]\d*$")
-        assert gang.wait(120) == 0, read + output_of(gang).read()
+        assert gang.wait(LIMIT_S) == 0, read + output_of(gang).read()
     steps = [line["step"] for line in metrics_of(tmp_path)]
     print(f"{len(steps)} steps of one run, over two gangs")
     assert steps == list(range(n_steps))
@@ -98,8 +98,8 @@ def test_killed_actor_of_ray_comes_back_and_the_run_completes(tmp_path: Path) ->
             back_s = time.monotonic() - begun
             wait_for(server, r"step +\d+ .* 3 volunteers")
             wait_for(server, "try next: ")
-            assert server.wait(30) == 0
-            assert launched.wait(60) == 0, output_of(launched).read()
+            assert server.wait(LIMIT_S) == 0
+            assert launched.wait(LIMIT_S) == 0, output_of(launched).read()
     counts = [json.dumps(line["volunteers"]) for line in metrics_of(tmp_path)]
     print(f"three actors in {up_s:.0f} s, a killed one back after {back_s:.0f} s; steps by volunteers: ", end="")
     print({count: counts.count(count) for count in sorted(set(counts))})

@@ -12,6 +12,7 @@ from tests.board.browser import CHROMIUM, chromium, playwright
 from tests.board.conftest import TOKEN
 from tests.board.folders import append, metrics_of, show_status, volunteer, write_sample, write_steps
 from tests.board.live import listening_board
+from tests.patience import LIMIT_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -38,8 +39,8 @@ def page(address: str) -> Iterator["Page"]:
     said: list[str] = []
     with chromium() as browser:
         opened = browser.new_page(viewport={"width": WIDTHS[-1], "height": 900})
-        opened.set_default_timeout(30_000)
-        playwright.expect.set_options(timeout=30_000)
+        opened.set_default_timeout(1000 * LIMIT_S)
+        playwright.expect.set_options(timeout=1000 * LIMIT_S)
         opened.on("console", lambda message: said.append(message.text))
         opened.on("pageerror", lambda error: said.append(str(error)))
         opened.goto(address)

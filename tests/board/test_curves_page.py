@@ -12,6 +12,7 @@ from fedlearn.runs.run import Run
 from tests.board.browser import CHROMIUM, chromium, playwright
 from tests.board.folders import write_steps
 from tests.board.live import listening_board
+from tests.patience import LIMIT_S
 from tests.run_folders import created
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def page(root: Path, run: Run, config: RunConfig) -> Iterator["Page"]:
     said: list[str] = []
     with listening_board(root) as (_, port), chromium() as browser:
         opened = browser.new_page(viewport={"width": 1280, "height": 900})
-        opened.set_default_timeout(30_000)
-        playwright.expect.set_options(timeout=30_000)
+        opened.set_default_timeout(1000 * LIMIT_S)
+        playwright.expect.set_options(timeout=1000 * LIMIT_S)
         opened.on("console", lambda message: said.append(message.text))
         opened.on("pageerror", lambda error: said.append(str(error)))
         opened.goto(f"http://127.0.0.1:{port}/#1")

@@ -14,6 +14,7 @@ from tests.board.browser import CHROMIUM, chromium, playwright
 from tests.board.conftest import TOKEN
 from tests.board.folders import answered, append, show_status, volunteer, write_sample, write_steps
 from tests.board.live import listening_board
+from tests.patience import LIMIT_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Dialog, Page
@@ -49,7 +50,7 @@ def said() -> list[str]:
 def page(address: str, said: list[str]) -> Iterator["Page"]:
     with chromium() as browser:
         opened = browser.new_page(viewport={"width": 1400, "height": 900})
-        opened.set_default_timeout(30_000)
+        opened.set_default_timeout(1000 * LIMIT_S)
         opened.on("console", lambda message: said.append(message.text))
         opened.on("pageerror", lambda error: said.append(str(error)))
         opened.goto(address)
@@ -59,7 +60,7 @@ def page(address: str, said: list[str]) -> Iterator["Page"]:
 def test_whatever_strangers_write_is_shown_as_text(page: "Page", said: list[str]) -> None:
     expect = playwright.expect
     for place in ("#volunteers", "#samples", "#notes", "#settings", "#figures", "#figure"):
-        expect(page.locator(place)).to_contain_text("</script>", timeout=30_000)
+        expect(page.locator(place)).to_contain_text("</script>", timeout=1000 * LIMIT_S)
     expect(page.locator("#run")).to_contain_text("onerror=")
     assert page.locator("img, main script, main style").count() == 0
     assert page.title() == "Run 1 · fedlearn"
@@ -167,7 +168,9 @@ def test_setting_that_is_changed_at_work_is_shown_in_force(page: "Page", run: Ru
     append(run.folder.changes, [Change(step=1200, time=1.0, key="sigma", value=0.5, before=0.02), followed])
     run.folder.config.write_text(run.folder.config.read_text().replace('"sigma": 0.02', '"sigma": 0.5'))
     entry = page.locator("#settings div", has=page.locator("dt", has_text="sigma")).first
-    playwright.expect(entry).to_contain_text("0.5Set by the operator at step 1,200; it was 0.02.", timeout=30_000)
+    playwright.expect(entry).to_contain_text(
+        "0.5Set by the operator at step 1,200; it was 0.02.", timeout=1000 * LIMIT_S
+    )
     other = page.locator("#settings div", has=page.locator("dt", has_text="max learning rate")).first
     playwright.expect(other).to_contain_text(
         "Followed learning rate, which the operator set at step 1,200; it was 0.5."

@@ -15,8 +15,8 @@ from fedlearn.runs.run import Run
 from fedlearn.storage.checkpoint import checkpoint_at
 from fedlearn.web import guards
 from tests.board.live import listening_board
+from tests.patience import LIMIT_S
 
-PATIENCE_S = 20.0
 SMALL = 4096
 """Of a receive buffer, so that few bytes wait on a reader's side."""
 
@@ -25,7 +25,7 @@ SMALL = 4096
 def connected(port: int, *, says: bytes = b"", host: str = "127.0.0.1", buffer: int = SMALL) -> Iterator[socket.socket]:
     with socket.socket() as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-        line.settimeout(PATIENCE_S)
+        line.settimeout(LIMIT_S)
         line.connect((host, port))
         line.sendall(says)
         yield line
@@ -44,11 +44,11 @@ def test_download_that_nobody_reads_is_cut_and_gives_its_place_back(
         begun = time.monotonic()
         for _ in range(app.DOWNLOADS_OF_ONE):
             lines.enter_context(connected(port, says=request(port, "/api/runs/1/weights")))
-        while time.monotonic() < begun + PATIENCE_S:
+        while time.monotonic() < begun + LIMIT_S:
             with connected(port, says=request(port, "/api/runs/1/weights", "Connection: close\r\n")) as line:
                 if line.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200":
                     break
-        assert time.monotonic() - begun < PATIENCE_S
+        assert time.monotonic() - begun < LIMIT_S
 
 
 def streams_of(board: Board) -> dict[str, int]:

@@ -11,6 +11,7 @@ from fedlearn.board.history import History
 from fedlearn.board.watching import RunWatcher
 from fedlearn.runs.run import Run
 from tests.board.folders import made_anew, show_status, write_sample, write_steps
+from tests.patience import LIMIT_S
 
 
 def run_with(root: Path, scene: Callable[[RunWatcher], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -22,7 +23,7 @@ def run_with(root: Path, scene: Callable[[RunWatcher], Awaitable[None]], monkeyp
         watch = RunWatcher(root)
         going = asyncio.create_task(watch.go_on(said.append))
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(LIMIT_S):
                 await scene(watch)
         finally:
             going.cancel()

@@ -7,6 +7,7 @@ import pytest
 
 from fedlearn.data.sources import open_source
 from fedlearn.text.source import Source
+from tests.patience import LIMIT_S
 from tests.tasks.followed import Followed
 
 
@@ -34,7 +35,7 @@ def test_pipe_of_the_shell_is_a_text_like_standard_input(tmp_path: Path) -> None
     def write_slowly() -> None:
         with open(path, "wb", buffering=0) as pipe:
             pipe.write(b"pip")
-            begun.wait(20.0)
+            begun.wait(LIMIT_S)
             pipe.write(b"ed")
 
     followed.reached = begun.set

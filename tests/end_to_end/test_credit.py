@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.end_to_end.processes import ended_at_exit, fedlearn, output_of, start, wait_for
 from tests.faults.callers import FIT
+from tests.patience import LIMIT_S
 
 FLAGS = ["--task", "fit.py:task", "--volunteers", "0", "--port", "0", "--sample-time", "0", "--group-size", "8"]
 SIZES = ["--population-limit", "64", "--time-per-step", "1"]
@@ -18,8 +19,8 @@ def lend(folder: Path, *arguments: str) -> str:
         client = start("client.py", f"127.0.0.1:{port}", "--task", "fit.py:task", "--name", "Ada", folder=folder)
         with ended_at_exit(client):
             said = output_of(client).read()
-            assert client.wait(30) == 0
-        assert server.wait(30) == 0
+            assert client.wait(LIMIT_S) == 0
+        assert server.wait(LIMIT_S) == 0
     return said
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import final
 
+from tests.patience import LIMIT_S
+
 PIECE_BYTES = 4096
 PACKET_BYTES = 1448
 RESENT_S = 0.2
@@ -39,7 +41,7 @@ class Link:
         self._is_open = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        assert self._is_open.wait(10.0)
+        assert self._is_open.wait(LIMIT_S)
 
     def close(self) -> None:
         """Cuts whatever goes through."""

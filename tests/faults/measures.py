@@ -9,15 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from tests.end_to_end.processes import metrics_of
-from tests.patience import LIMIT_S
+from tests.patience import until
 
 
 def until_step(folder: Path, step: int) -> None:
     """Until so many steps are written."""
-    ends = time.monotonic() + LIMIT_S
-    while len(metrics_of(folder)) <= step:
-        assert time.monotonic() < ends, f"expected step {step}"
-        time.sleep(0.01)
+    until(lambda: len(metrics_of(folder)) > step, f"expected step {step}")
 
 
 def until_more(folder: Path, n_steps: int) -> None:
@@ -27,10 +24,7 @@ def until_more(folder: Path, n_steps: int) -> None:
 
 def until_volunteers(folder: Path, n_volunteers: int) -> None:
     """Until so many of them had a part in one step; on a busy machine that may be long ago when it is seen."""
-    ends = time.time() + LIMIT_S
-    while not any(line["volunteers"] >= n_volunteers for line in metrics_of(folder)):
-        assert time.time() < ends, "they never came"
-        time.sleep(0.05)
+    until(lambda: any(line["volunteers"] >= n_volunteers for line in metrics_of(folder)), "they never came")
 
 
 def members_per_s(folder: Path, duration_s: float) -> float:

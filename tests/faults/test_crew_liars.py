@@ -3,8 +3,6 @@
 import json
 import re
 import subprocess
-import threading
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,12 +10,12 @@ import pytest
 
 from tests.acceptance.crews import write_task
 from tests.end_to_end.processes import ended_at_exit, fedlearn, metrics_of, output_of, start, wait_for
+from tests.faults.measures import until_step
+from tests.patience import LIMIT_S, until
 
 pytest.importorskip("torch")
 
 SEATS = 3
-LIMIT_S = 300.0
-"""Four processes load PyTorch, one after another."""
 HONEST = ("Ada", "Bob", "Cid")
 
 LIAR = """
@@ -56,11 +54,8 @@ def joined(folder: Path, script: str, name: str, port: str) -> "subprocess.Popen
     flags = ("--server", f"127.0.0.1:{port}", "--name", name, "--once", "--priority", "normal", "--threads", "1")
     before = n_admitted(folder)
     process = start(script, *flags, folder=folder, limit_s=LIMIT_S, XDG_CONFIG_HOME=str(folder / name))
-    deadline = time.monotonic() + LIMIT_S
-    while n_admitted(folder) == before:
-        assert process.poll() is None, output_of(process).read()
-        assert time.monotonic() < deadline, f"{name} was never let in"
-        threading.Event().wait(0.05)
+    until(lambda: n_admitted(folder) != before or process.poll() is not None, f"{name} was never let in")
+    assert process.poll() is None, output_of(process).read()
     return process
 
 
@@ -85,11 +80,8 @@ def test_the_seat_that_lies_is_sent_away_and_its_neighbours_stay(tmp_path: Path,
         shown, _ = clients["Mallory"].communicate(timeout=LIMIT_S)
         n_wasted = len(metrics_of(tmp_path))
         # Whoever waited has the seat now, and steps are taken again.
-        deadline = time.monotonic() + LIMIT_S
-        while len(metrics_of(tmp_path)) < n_wasted + 3:
-            assert server.poll() is None
-            assert time.monotonic() < deadline, "no step was taken without the liar"
-            threading.Event().wait(0.05)
+        until_step(tmp_path, n_wasted + 2)
+        assert server.poll() is None
         assert [clients[name].poll() for name in HONEST] == [None] * SEATS
         server.terminate()
         said = output_of(server).read()

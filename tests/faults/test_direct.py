@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.end_to_end.processes import (
     start,
     wait_for,
 )
+from tests.faults.measures import until_more
 
 pytest.importorskip("torch")
 
@@ -86,7 +86,7 @@ def test_a_follower_that_dies_is_replaced_and_the_new_one_is_called(tmp_path: Pa
         clients.pop(places.index(1)).kill()
         clients.append(joined("newcomer"))  # who takes which seat now depends on how long it takes
         wait_for(server, r"crew \d+ .*newcomer.* joined")
-        wait_for_steps(tmp_path, 3)
+        until_more(tmp_path, 3)
         server.send_signal(signal.SIGINT)
         digests = {final_digest(client) for client in clients}
         assert server.wait(timeout=LIMIT_S) == 0
@@ -95,14 +95,6 @@ def test_a_follower_that_dies_is_replaced_and_the_new_one_is_called(tmp_path: Pa
     relayed = found["kinds"]["activations"]["received"]
     assert relayed < found["direct"], "a step may go through the server before it hears of the death"
     print(f"{found['steps']} steps with three equal digests; {found['direct']} bytes directly, {relayed} to the server")
-
-
-def wait_for_steps(folder: Path, more: int) -> None:
-    """Waits until so many steps more are taken."""
-    deadline, wanted = time.monotonic() + LIMIT_S / 2, len(metrics_of(folder)) + more
-    while len(metrics_of(folder)) < wanted:
-        assert time.monotonic() < deadline, f"step {wanted} was never taken"
-        time.sleep(0.05)
 
 
 @pytest.mark.long

@@ -11,6 +11,7 @@ from fedlearn.wire.messages import Ready, Start
 from tests.faults.callers import OPEN, Caller, serving
 from tests.faults.measures import longest_pause_s, memory_mb, n_sockets, peak_memory_mb, until_more, until_step
 from tests.identities import named
+from tests.patience import LIMIT_S, until
 
 N_PARAMETERS = 1_000_000
 """A Snapshot of 12 MB."""
@@ -42,8 +43,7 @@ def hoard(folder: Path, address: str, n_silent: int, n_unfinished: int, *, every
 
 def until_gone(server: "subprocess.Popen[str]", n_before: int) -> None:
     """Until the server has no more sockets than it had."""
-    while n_sockets(server.pid) > n_before:
-        time.sleep(0.05)
+    until(lambda: n_sockets(server.pid) <= n_before, "they hold their sockets", limit_s=2 * LIMIT_S)
 
 
 def test_peers_that_never_read_hold_little(tmp_path: Path) -> None:

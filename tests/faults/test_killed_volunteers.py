@@ -2,7 +2,6 @@
 
 import random
 import signal
-import time
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -12,7 +11,7 @@ import pytest
 from tests.end_to_end.processes import fedlearn, metrics_of, output_of
 from tests.faults.callers import serving
 from tests.faults.hatchery import Hatchery, hatching
-from tests.faults.measures import until_more
+from tests.faults.measures import until_more, until_volunteers
 from tests.patience import LIMIT_S
 
 N_VOLUNTEERS = 10
@@ -53,8 +52,7 @@ def test_killing_30_percent_of_the_volunteers_in_each_step_makes_no_step_longer(
         hatching(tmp_path, limit_s=600) as hatchery,
     ):
         processes = {name: hatchery.hatch(name, address) for name in map(str, range(N_VOLUNTEERS))}
-        while not metrics_of(tmp_path) or metrics_of(tmp_path)[-1]["volunteers"] < N_VOLUNTEERS:
-            time.sleep(0.02)
+        until_volunteers(tmp_path, N_VOLUNTEERS)
         for _ in range(n_phases):
             until_more(tmp_path, n_steps)
             undisturbed += durations_s(tmp_path, n_steps - 1)

@@ -2,13 +2,13 @@
 
 import json
 import re
-import threading
 from pathlib import Path
 
 import pytest
 
 from tests.end_to_end.processes import ended_at_exit, fedlearn, metrics_of, output_of, start, wait_for
 from tests.faults.callers import serving, volunteer
+from tests.faults.measures import until_volunteers
 from tests.patience import LIMIT_S
 
 LIAR = """
@@ -45,9 +45,7 @@ def test_liar_is_named_and_sent_away_and_an_honest_one_stays(tmp_path: Path, hon
         with ended_at_exit(honest):
             wait_for(server, "Ada joined")
             wait_for(server, r"^step +\d")
-            while not any(line["volunteers"] == 2 for line in metrics_of(tmp_path)):
-                assert server.poll() is None
-                threading.Event().wait(0.05)
+            until_volunteers(tmp_path, 2)
             script = str(tmp_path / "liar.py")
             liar = start(script, *flags, str(honest_results), folder=tmp_path, XDG_CONFIG_HOME=str(tmp_path / "liars"))
             with ended_at_exit(liar):

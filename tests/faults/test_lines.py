@@ -19,7 +19,7 @@ from tests.end_to_end.processes import ended_at_exit, metrics_of, start
 from tests.faults.callers import serving
 from tests.faults.link import Link, link_to
 from tests.faults.measures import until_volunteers
-from tests.patience import LIMIT_S
+from tests.patience import LIMIT_S, until
 
 BAD = {"delay_s": 0.05, "bytes_per_s": 125_000.0, "loss": 0.02}
 WATCHED = """
@@ -87,19 +87,17 @@ def steps_between(folder: Path, since: float, until: float) -> list[dict[str, An
 
 def steps_after(folder: Path, since: float, n_steps: int) -> list[dict[str, Any]]:
     """The next so many steps, however long they take."""
-    ends = time.time() + LIMIT_S
-    while len(found := [line for line in metrics_of(folder) if line["time"] > since]) < n_steps:
-        assert time.time() < ends, f"{len(found)} steps in a minute"
-        time.sleep(0.05)
-    return found
+    until(lambda: len(steps_between(folder, since, time.time())) >= n_steps, f"{n_steps} steps never came")
+    return steps_between(folder, since, time.time())
 
 
-def until_evaluating(folder: Path, names: list[str], since: float, *, limit_s: float = 90.0) -> None:
+def until_evaluating(folder: Path, names: list[str], since: float, *, limit_s: float = LIMIT_S) -> None:
     """Until each of them sent a Result."""
-    ends = time.time() + limit_s
-    while not all(any(line["step"] and line["time"] > since for line in log_of(folder, name)) for name in names):
-        assert time.time() < ends, "they do not evaluate"
-        time.sleep(0.05)
+
+    def has_evaluated(name: str) -> bool:
+        return any(line["step"] and line["time"] > since for line in log_of(folder, name))
+
+    until(lambda: all(map(has_evaluated, names)), "they do not evaluate", limit_s=limit_s)
 
 
 def measured(seconds: float) -> tuple[float, float]:
@@ -175,9 +173,9 @@ def parted(folder: Path, n_each: int, cut_s: float) -> list[int]:
         cut_at = time.time()
         link.cut()
         time.sleep(cut_s)
+        until(lambda: len(steps_between(folder, cut_at, time.time())) > 2, "no steps without them", limit_s=limit_s)
         mended_at = mend(link)
         until_evaluating(folder, far, mended_at, limit_s=limit_s)
-    assert len(steps_between(folder, cut_at, mended_at)) > 2
     steps = []
     for name in far:
         after = [line for line in log_of(folder, name) if line["time"] > mended_at]

@@ -15,7 +15,7 @@ from typing import Any, final
 import pytest
 
 from tests.end_to_end.processes import ended_at_exit, fedlearn, metrics_of, start, wait_for
-from tests.patience import LIMIT_S
+from tests.patience import LIMIT_S, until
 
 TASK = """
 import time
@@ -113,10 +113,7 @@ class Tree:
 
     def until_step(self, step: int) -> None:
         """Until so many steps are taken."""
-        end, path = time.monotonic() + LIMIT_S, self.folder / "trainingRuns/1/metrics.jsonl"
-        while not path.exists() or len(metrics_of(self.folder)) < step:
-            assert time.monotonic() < end, f"step {step} was never taken"
-            time.sleep(0.02)
+        until(lambda: len(metrics_of(self.folder)) >= step, f"step {step} was never taken")
 
     def longest_pause_s(self) -> float:
         """Between the ends of two steps."""

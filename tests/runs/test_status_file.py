@@ -10,6 +10,7 @@ from fedlearn.runs import status_file as module
 from fedlearn.runs.status_file import StatusFile
 from fedlearn.storage.runs import RunFolder
 from fedlearn.storage.status import read_status
+from tests.patience import LIMIT_S
 
 STATUS = RunStatus(
     run="7",
@@ -88,7 +89,7 @@ def test_nobody_waits_for_a_disk_that_hangs(file: StatusFile, monkeypatch: pytes
     goes_on, written = threading.Event(), []
 
     def hang(_: Path, status: RunStatus) -> None:
-        goes_on.wait(30.0)
+        goes_on.wait(LIMIT_S)
         written.append(status.step)
 
     monkeypatch.setattr(module, "write_status", hang)

@@ -7,13 +7,14 @@ import pytest
 
 from fedlearn.config import ConfigError
 from fedlearn.server.listening import listen
+from tests.patience import LIMIT_S
 
 
 def test_free_port_is_listened_on_where_none_is_given() -> None:
     with listen("127.0.0.1", 0) as listening:
         address = listening.getsockname()
         assert address[0] == "127.0.0.1"
-        with socket.create_connection(address, timeout=10):
+        with socket.create_connection(address, timeout=LIMIT_S):
             pass
 
 
@@ -28,14 +29,14 @@ def test_any_address_of_ipv6_takes_those_of_ipv4_too() -> None:
         listening = listen("::", 0)
     except ConfigError:
         pytest.skip("this machine has no IPv6")
-    with listening, socket.create_connection(("127.0.0.1", listening.getsockname()[1]), timeout=10):
+    with listening, socket.create_connection(("127.0.0.1", listening.getsockname()[1]), timeout=LIMIT_S):
         pass
 
 
 def test_port_of_a_run_that_just_ended_can_be_taken_again() -> None:
     with listen("127.0.0.1", 0) as listening:
         address = listening.getsockname()
-        with socket.create_connection(address, timeout=10):
+        with socket.create_connection(address, timeout=LIMIT_S):
             peer, _ = listening.accept()
             peer.close()  # this side closes first, and its address rests for a while
     with listen(*address):

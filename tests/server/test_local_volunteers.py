@@ -15,7 +15,7 @@ from fedlearn.config import RunConfig, Schema
 from fedlearn.server import local_volunteers
 from fedlearn.server.local_volunteers import TERMS, LocalVolunteers
 from fedlearn.tasks.user.task_options import TaskOptions
-from tests.patience import LIMIT_S
+from tests.patience import until
 
 Started = Callable[..., LocalVolunteers]
 
@@ -55,17 +55,9 @@ def log_of(folder: Path, number: int = 1) -> str:
     return (folder / f"local-{number}.log").read_text()
 
 
-def wait_for(is_so: Callable[[], bool]) -> None:
-    """Until it is so."""
-    deadline = time.monotonic() + LIMIT_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        os.sched_yield()
-
-
 def pid_of(folder: Path) -> int:
     """Of the volunteer, once it has started."""
-    wait_for(lambda: log_of(folder).endswith("\n"))
+    until(lambda: log_of(folder).endswith("\n"))
     found = re.search(r"started (\d+)", log_of(folder))
     assert found is not None
     return int(found.group(1))
@@ -79,7 +71,7 @@ def ended(volunteers: LocalVolunteers, n: int = 1) -> list[str]:
         said.extend(volunteers.problems())
         return len(said) >= n
 
-    wait_for(are_all)
+    until(are_all)
     return said
 
 
@@ -167,7 +159,7 @@ def test_volunteer_that_was_started_again_is_ended_with_the_others(started: Star
     ended(volunteers)
     now[0] += 1.0
     assert volunteers.problems() == []
-    wait_for(lambda: again.exists() and again.read_text().endswith("\n"))
+    until(lambda: again.exists() and again.read_text().endswith("\n"))
     volunteers.stop()
     with pytest.raises(ProcessLookupError):
         os.kill(int(again.read_text()), 0)

@@ -23,6 +23,7 @@ from fedlearn.system.invocation import invocation
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 from tests.commands.recorded_run import recorded_run
+from tests.patience import LIMIT_S
 from tests.run_folders import reopened
 
 
@@ -43,7 +44,7 @@ async def test_cycles_that_grew_old_are_freed(monkeypatch: pytest.MonkeyPatch) -
     del line
     assert ended() is not None
     sweeping = asyncio.create_task(sweep())
-    async with asyncio.timeout(30.0):
+    async with asyncio.timeout(LIMIT_S):
         while ended() is not None:
             await asyncio.sleep(0)
     sweeping.cancel()

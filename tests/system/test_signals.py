@@ -7,6 +7,7 @@ from typing import NoReturn
 import pytest
 
 from fedlearn.system.signals import AWAKE_SIGNALS, how_it_ended, listen, stop_signals_call, unlisten
+from tests.patience import LIMIT_S
 
 
 def refuse(*_: object) -> NoReturn:
@@ -24,7 +25,7 @@ def hears(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ca
         loop, heard = asyncio.get_running_loop(), asyncio.Event()
         listen(loop, (number,), heard.set)
         os.kill(os.getpid(), number)
-        await asyncio.wait_for(heard.wait(), 10.0)
+        await asyncio.wait_for(heard.wait(), LIMIT_S)
         unlisten(loop, (number,))
         return signal.getsignal(number) == signal.SIG_DFL
 

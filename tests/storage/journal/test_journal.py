@@ -13,6 +13,7 @@ from fedlearn.storage.journal import segment as segment_module
 from fedlearn.storage.journal.journal import MissingStepsError, read_journal, read_records, stretches_of
 from fedlearn.storage.journal.segment import Header, read_header
 from fedlearn.wire.encoding.codec import encode
+from tests.patience import LIMIT_S
 from tests.storage.journals import (
     IDENTITY,
     digest_of,
@@ -78,7 +79,7 @@ def test_update_reaches_the_disk_without_another(path: Path, monkeypatch: pytest
     monkeypatch.setattr(syncer, "_sync", lambda _: synced.set())
     with open_journal(path, 0) as journal:
         journal.append(update_of(0), bytes(8))
-        assert synced.wait(10.0)
+        assert synced.wait(LIMIT_S)
 
 
 def test_disk_that_refused_is_reported_at_the_next_step_and_at_the_end(
@@ -93,7 +94,7 @@ def test_disk_that_refused_is_reported_at_the_next_step_and_at_the_end(
     monkeypatch.setattr(syncer, "_sync", refuse)
     journal = open_journal(path, 0)
     journal.append(update_of(0), bytes(8))
-    assert refused.wait(10.0)
+    assert refused.wait(LIMIT_S)
     journal._syncer._thread.join()
     with pytest.raises(StorageError, match="step 1 could not be written: Input/output error"):
         journal.append(update_of(1), bytes(8))
