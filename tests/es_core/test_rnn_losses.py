@@ -21,13 +21,13 @@ from tests.es_core.networks import (
 
 
 @st.composite
-def evaluations(draw: st.DrawFn) -> tuple[Network, Population, dict[str, Any]]:
+def evaluations(draw: st.DrawFn, cell: CellName) -> tuple[Network, Population, dict[str, Any]]:
     vocab, seed, is_antithetic = draw(st.integers(2, 70)), draw(st.integers(0, 99)), draw(st.booleans())
     network = network_of(
-        draw(st.sampled_from(CELL_NAMES)),
+        cell,
         vocab,
         draw(st.integers(2, 70)),
-        draw(st.integers(1, 5)),
+        draw(st.integers(1, 4)),
         rank=draw(st.integers(0, 3)),
         seed=seed,
     )
@@ -43,12 +43,11 @@ def evaluations(draw: st.DrawFn) -> tuple[Network, Population, dict[str, Any]]:
     return network, population, {"antithetic": is_antithetic, "reset_token": draw(st.integers(-1, min(vocab, 5) - 1))}
 
 
-@settings(deadline=None, max_examples=130)
-@given(evaluations(), st.sampled_from([1, 2, 3]))
-def test_fast_losses_agree_with_the_naive_ones(
-    evaluation: tuple[Network, Population, dict[str, Any]], threads: int
-) -> None:
-    network, population, options = evaluation
+@pytest.mark.parametrize("cell", CELL_NAMES)
+@settings(deadline=None, max_examples=60)
+@given(data=st.data(), threads=st.sampled_from([1, 2, 3]))
+def test_fast_losses_agree_with_the_naive_ones(cell: CellName, data: st.DataObject, threads: int) -> None:
+    network, population, options = data.draw(evaluations(cell))
     naive = member_losses(network, population, naive=True, **options)
     before = es_core.current_isa()
     try:
