@@ -79,6 +79,7 @@ def main() -> int:
     parser.add_argument("--liars", type=int, nargs="+", default=[0, 1, 2, 6], metavar="N", help="of ten volunteers")
     parser.add_argument("--connections", type=int, default=1, metavar="N", help="of each liar")
     parser.add_argument("--precision", choices=["float32", "int8"], default="float32")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the run (default: 1)")
     parser.add_argument("--steps", type=int, default=400, metavar="N", help="(default: 400)")
     parser.add_argument("--lie", type=float, default=0.95, metavar="X", help="share of the tolerance (default: 0.95)")
     parser.add_argument("--share-of-spread", type=float, metavar="X", help="a tolerance of that size, and no audits")
@@ -95,7 +96,7 @@ def run(n_liars: int, options: argparse.Namespace) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         settings = {**SETTINGS, "precision": options.precision, "data": (_text(folder),), "runs": folder}
         audit = 0.0 if unaudited else 0.02
-        rnn = create_run(config_of({**settings, "steps": options.steps, "audit": audit}))
+        rnn = create_run(config_of({**settings, "steps": options.steps, "seed": options.seed, "audit": audit}))
         trainer, _ = Trainer.open(rnn.run)
         try:
             liars = {f"liar {number}" for number in range(n_liars)}
