@@ -53,15 +53,16 @@ class Spread(msgspec.Struct, frozen=True):
 
 @final
 class Stopwatch:
-    """Seconds that passed while it ran."""
+    """Seconds that passed while it ran, by a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self._passed_s = 0.0
         self._started: float | None = None
 
     def start(self) -> None:
         """Goes on from where it stands."""
-        self._started = time.perf_counter()
+        self._started = self._clock()
 
     def stop(self) -> None:
         """Stands still until it is started again."""
@@ -70,7 +71,7 @@ class Stopwatch:
 
     def seconds(self) -> float:
         """What it shows now."""
-        return self._passed_s + (time.perf_counter() - self._started if self._started is not None else 0.0)
+        return self._passed_s + (self._clock() - self._started if self._started is not None else 0.0)
 
 
 def describe_machine() -> Machine:

@@ -2,7 +2,8 @@
 
 Bits per character on validation and on the test part, which no setting is chosen on; tinyshakespeare
 (https://github.com/karpathy/char-rnn, data/tinyshakespeare/input.txt) unless told otherwise. Each budget is a run of
-its own, since schedules end with it. Time spent on validation does not count.
+its own, since schedules end with it. Time spent on validation does not count. A run of one thread is timed by the
+processor, so that it learns as much on a machine that does other work.
 
 Peers are for the one stream that the text is by default: with `--documents` they carry their state on behind the end of
 a document, where ours begins anew, and are no peers.
@@ -11,6 +12,7 @@ a document, where ours begins anew, and are no peers.
 import argparse
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import msgspec
@@ -101,7 +103,7 @@ def learn_in_process(
 ) -> tuple[SeedRun, Settings]:
     """One run of a recipe, and its settings."""
     run = create_run(config)
-    watch = Stopwatch()
+    watch = Stopwatch(time.process_time if config.volunteers.threads == 1 else time.perf_counter)
     with open_learner(recipe, budget, run, watch.seconds, peer_settings) as (learner, settings):
         looks = learn(learner, run, budget, watch)
         return conclude(run, learner.weights(), looks), settings
