@@ -15,7 +15,7 @@ from benchmarks.measure import Spread, alternate, parser_of, print_tables, sprea
 from fedlearn.callback import Callback, Callbacks
 from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.reputation import Reputation
-from fedlearn.coordination.people.roster import Phase, Volunteer
+from fedlearn.coordination.people.roster import Phase, Roster, Volunteer
 from fedlearn.coordination.plan import RunPlan, Status
 from fedlearn.coordination.status import RunStatus, run_status
 from fedlearn.es.layout import ParameterLayout, TensorSpec
@@ -96,7 +96,7 @@ def status_of(volunteers: list[Volunteer]) -> RunStatus:
     """What viewers are shown."""
     standing = Status(step=7, volunteers=len(volunteers), step_left_s=1.0, run_left_s=60.0)
     ledger = Ledger(0, 0.0, work_per_member=1)
-    return run_status(PLAN, standing, volunteers, None, ledger, members_per_s=1e3)
+    return run_status(PLAN, standing, Roster({v.peer: v for v in volunteers}), None, ledger, members_per_s=1e3)
 
 
 if __name__ == "__main__":

@@ -43,14 +43,8 @@ class SendWeights(msgspec.Struct, frozen=True):
     """The weights that the peer says it holds, where a Start may be sent."""
 
 
-class NeedsSeat(msgspec.Struct, frozen=True):
-    """Server: bring a peer that can't hold a whole replica to where the replica is now: by a seat, and its part."""
-
-    peer: Peer
-
-
 class DigestParts(msgspec.Struct, frozen=True):
-    """Server: digest these parts of the replica, then call `Crews.digested`."""
+    """Server: digest these parts of the replica, then call `Coordinator.digested`."""
 
     parts: tuple[tuple[str, ...], ...]
     """Names of the tensors of each part."""
@@ -143,7 +137,6 @@ ServerEffect = (
     Send
     | Broadcast
     | SendWeights
-    | NeedsSeat
     | SendPart
     | DigestParts
     | SendBlock

@@ -25,13 +25,13 @@ class RunOperator:
     @property
     def is_still(self) -> bool:
         """Whether no step is open, and the last one is taken."""
-        return self._coordinator.is_between_steps
+        return self._coordinator.loop.is_between_steps
 
     @property
     def next_end(self) -> int:
         """The step at which a run ends that finishes the open step, if there is one, and opens no other."""
-        step, _ = self._coordinator.position
-        return step + self._coordinator.has_open_step
+        loop = self._coordinator.loop
+        return loop.step + loop.has_open_step
 
     def pause(self, by: str) -> list[ServerEffect]:
         """Pauses the run: the open step ends as usual, and none is opened after it; volunteers stay, and wait.
@@ -44,7 +44,7 @@ class RunOperator:
     def go_on(self, by: str, now: float) -> list[ServerEffect]:
         """Resumes the run: steps are opened again."""
         self._steps.paused_by = ""
-        return [Notice(f"{by} let the run go on"), *self._coordinator.assigned(now)]
+        return [Notice(f"{by} let the run go on"), *self._coordinator.loop.open_next(now)]
 
     def send_away(self, who: str, by: str, now: float) -> list[ServerEffect]:
         """Parts with a volunteer until the server ends, by its name or the first digits of its identity.

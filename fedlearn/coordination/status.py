@@ -1,14 +1,13 @@
 """The state of a run with all volunteers, for its viewers."""
 
 import math
-from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
 from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.credit import Ledger
-from fedlearn.coordination.people.roster import Phase, Volunteer
+from fedlearn.coordination.people.roster import Party, Phase, Roster, Volunteer
 from fedlearn.coordination.plan import RunPlan, Status
 from fedlearn.wire.messages import Credit
 
@@ -115,7 +114,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
 def run_status(
     plan: RunPlan,
     status: Status,
-    volunteers: Iterable[Volunteer],
+    roster: Roster,
     step: OpenStep | None,
     ledger: Ledger,
     *,
@@ -124,8 +123,8 @@ def run_status(
 ) -> RunStatus:
     """The status as far as the coordinator knows it; `members_per_s` is that of the last step."""
     population = step.population.limit if step is not None else 0
-    everybody = [volunteer for volunteer in volunteers if volunteer.phase is not Phase.STRANGER]
-    crews = {seat.peer: crew for crew in everybody for seat in crew.seats}
+    everybody = [v for v in roster.volunteers.values() if v.phase is not Phase.UNAUTHENTICATED]
+    parties = {seat.peer: crew for crew in roster.crews if crew.is_ready for seat in crew.volunteers}
     return RunStatus(
         run=plan.run,
         state="paused" if paused_by else "running" if status.volunteers else "waiting",
@@ -137,44 +136,42 @@ def run_status(
         members_per_s=members_per_s if status.volunteers else 0.0,
         open_step=None if step is None else StepStatus(status.step_left_s, step.n_members, step.population.limit),
         volunteers=tuple(
-            _volunteer_status(volunteer, crews.get(volunteer.peer), population, ledger)
+            _volunteer_status(volunteer, parties.get(volunteer.peer, volunteer), population, ledger)
             for volunteer in everybody
-            if not volunteer.seats
         ),
     )
 
 
-_PHASES: dict[Phase, Literal["waiting", "syncing", "ready", "seated"]] = {
+_PHASES: dict[Phase, Literal["waiting", "syncing", "ready"]] = {
     Phase.WAITING: "waiting",
     Phase.SYNCING: "syncing",
     Phase.READY: "ready",
-    Phase.SEATED: "seated",
 }
 
 
-def _volunteer_status(volunteer: Volunteer, crew: Volunteer | None, population: int, ledger: Ledger) -> VolunteerStatus:
-    at_work, n_alike = (volunteer, 1) if crew is None else (crew, len(crew.seats))
-    standing, lease = volunteer.standing, at_work.lease
+def _volunteer_status(volunteer: Volunteer, party: Party, population: int, ledger: Ledger) -> VolunteerStatus:
+    n_alike = len(party.volunteers)
+    standing, lease = volunteer.standing, party.lease
     credit = ledger.total(standing.identity) or _NOTHING
     return VolunteerStatus(
         name=volunteer.name,
         identity=standing.identity[:IDENTITY_DIGITS],
         threads=volunteer.threads,
         is_local=standing.is_local,
-        phase=_PHASES[volunteer.phase],
+        phase="seated" if volunteer.is_seated else _PHASES[volunteer.phase],
         tensors=volunteer.tensors,
-        members_per_s=None if at_work.members_per_s is None else at_work.members_per_s / n_alike,
+        members_per_s=None if party.members_per_s is None else party.members_per_s / n_alike,
         share=lease.quota / population / n_alike if lease is not None and population else 0.0,
         members=lease.n_received // n_alike if lease is not None else 0,
-        exchange_s=at_work.exchange_s,
+        exchange_s=party.exchange_s,
         trust="proven" if standing.is_trusted else "stranger",
         caught=standing.n_caught,
-        digest=_digest_of(volunteer, at_work),
+        digest=_digest_of(volunteer, party),
         credit=Earnings(credit.members, credit.work, credit.seconds, credit.agreed, credit.caught),
     )
 
 
-def _digest_of(volunteer: Volunteer, at_work: Volunteer) -> Literal["unknown", "equal", "drifted"]:
+def _digest_of(volunteer: Volunteer, party: Party) -> Literal["unknown", "equal", "drifted"]:
     if volunteer.n_resyncs:
         return "drifted"
-    return "equal" if at_work.phase is Phase.READY else "unknown"
+    return "equal" if party.is_ready else "unknown"

@@ -22,6 +22,7 @@ from fedlearn.es.update import Update
 from fedlearn.net.address import Address, is_loopback
 from fedlearn.server.training.examination import Examination
 from fedlearn.server.training.figures import step_metrics
+from fedlearn.server.training.parts import ReplicaParts
 from fedlearn.server.training.recent import Outgoing, ReplicaMessages
 from fedlearn.server.training.recomputation import audit
 from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
@@ -89,6 +90,7 @@ class RelayKeeper:
         self._settings = settings
         self._begun = (step, digest)
         self._messages = ReplicaMessages(volunteer.holding)
+        self.parts = ReplicaParts(volunteer.holding)
 
     @property
     def layout(self) -> ParameterLayout:
@@ -120,10 +122,6 @@ class RelayKeeper:
         )
         lottery = SystemRandom()
         return Coordinator(plan, self.steps, step=step, last=None, digest=digest, now=now, lottery=lottery, rules=rules)
-
-    def crews(self, coordinator: Coordinator) -> None:
-        """Gives None, since volunteers below hold whole replicas."""
-        del coordinator
 
     def order_inbox(self, coordinator: Coordinator) -> None:
         """Gives None, since orders are given to the server above."""

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar, final
 from fedlearn.callback import Callback
 from fedlearn.coordination.audits.audit import Claim
 from fedlearn.coordination.coordinator import Coordinator
-from fedlearn.coordination.crews.crew import Tensors
+from fedlearn.coordination.crews.crew_plan import Tensors
 from fedlearn.coordination.effects import (
     AppendToJournal,
     ApplyUpdate,
@@ -33,7 +33,7 @@ from fedlearn.coordination.effects import (
 from fedlearn.coordination.steps.report import StepReport
 from fedlearn.es.update import Update
 from fedlearn.server.lasting import Lasting
-from fedlearn.server.training.keeper import Keeper, Seating
+from fedlearn.server.training.keeper import Keeper
 from fedlearn.server.training.recent import Outgoing
 from fedlearn.storage.checkpoint import step_of
 from fedlearn.storage.logs.metrics import Kinds, StepMetrics, StepTraffic
@@ -82,13 +82,11 @@ class ServerPerformer:
         coordinator: Coordinator,
         shell: ServerShell,
         told: Callback,
-        seating: Seating | None = None,
     ) -> None:
         """`told` receives all events except steps, which the shell receives first."""
         self._trainer = trainer
         self._coordinator = coordinator
-        self._crews = seating.crews if seating is not None else None
-        self._parts = seating.parts if seating is not None else None
+        self._crews = coordinator.crews
         self._shell = shell
         self._told = told
         self._effects: deque[ServerEffect] = deque()
@@ -104,7 +102,7 @@ class ServerPerformer:
 
     def perform(self, effects: Iterable[ServerEffect]) -> None:
         """Performs effects, and those that they lead to."""
-        self._effects += effects if self._crews is None else self._crews.translate(effects, self._shell.now())
+        self._effects += effects
         if self._is_busy:
             return
         self._is_busy = True
@@ -116,18 +114,12 @@ class ServerPerformer:
 
     def received(self, peer: Peer, message: Message) -> list[ServerEffect]:
         """The effects of a message that its connection found legal."""
-        now = self._shell.now()
-        if self._crews is not None and self._crews.hears(peer, message):
-            return self._crews.received(peer, message, now)
-        return self._coordinator.received(peer, message, now)
+        return self._coordinator.received(peer, message, self._shell.now())
 
     def disconnected(self, peer: Peer, reason: str) -> None:
         """Takes note that a peer is gone."""
         self._behind_weights.pop(peer, None)
-        now = self._shell.now()
-        self.perform(self._coordinator.disconnected(peer, reason, now))
-        if self._crews is not None:
-            self.perform(self._crews.disconnected(peer, reason, now))
+        self.perform(self._coordinator.disconnected(peer, reason, self._shell.now()))
 
     @property
     def waiting(self) -> str:
@@ -137,10 +129,9 @@ class ServerPerformer:
     def tick(self) -> list[ServerEffect]:
         """The effects of the time that passed."""
         now = self._shell.now()
-        crews = self._crews.tick(now) if self._crews is not None else []
         if new := self._waiting.new(self.waiting, now):
             self._told.on_notice(new)
-        return [*self._coordinator.tick(now), *crews]
+        return self._coordinator.tick(now)
 
     def fell_behind(self, peer: Peer) -> None:
         """Sends a peer the weights instead of the Updates that wait for it, which are longer by now."""
@@ -160,8 +151,8 @@ class ServerPerformer:
                         self._send(peer, message, parcel)
                 else:
                     self._send_weights(peer, lambda: self._trainer.weights_messages(may_replay=may_replay))
-            case SendPart(peer, tensors) if (parts := self._parts) is not None:
-                self._send_weights(peer, lambda: [parts.part_message(tensors)])
+            case SendPart(peer, tensors):
+                self._send_weights(peer, lambda: [self._trainer.parts.message(tensors)])
             case DigestParts(wanted):
                 self._digest(wanted)
             case SendBlock(peer, block):
@@ -222,12 +213,7 @@ class ServerPerformer:
             self._told.on_checkpoint(step_of(path), path)
 
     def _applied(self, digest: bytes) -> None:
-        effects = self._coordinator.applied(digest, self._shell.now())
-        if self._crews is not None:
-            # Parts are sent and digested as they are before the next step is taken.
-            self._crews.applied()
-            self.perform([])
-        self.perform(effects)
+        self.perform(self._coordinator.applied(digest, self._shell.now()))
 
     def _send(self, peer: Peer, message: Message, parcel: Parcel | None = None) -> None:
         if peer in self._behind_weights:
@@ -242,12 +228,9 @@ class ServerPerformer:
         return pack(message)
 
     def _digest(self, wanted: tuple[Tensors, ...]) -> None:
-        crews, parts = self._crews, self._parts
-        if crews is None or parts is None:
-            return
         self._shell.work(
-            lambda: parts.part_digests(wanted),
-            lambda found: self.perform(crews.digested(*found, self._shell.now())),
+            lambda: self._trainer.parts.digests(wanted),
+            lambda found: self.perform(self._coordinator.digested(*found, self._shell.now())),
         )
 
     def _send_weights(self, peer: Peer, encode: Callable[[], list[Outgoing]]) -> None:

@@ -92,9 +92,7 @@ class Server:
         self._begun = trainer.begun()
         self._view = View(self._begun.unit)
         self._told = Callbacks([self._view, *callbacks])
-        self._performer = ServerPerformer(
-            trainer, self._coordinator, self, self._told, trainer.crews(self._coordinator)
-        )
+        self._performer = ServerPerformer(trainer, self._coordinator, self, self._told)
         self._channels: dict[Peer, Channel] = {}
         self._conversations: set[asyncio.Task[None]] = set()
         self._last_peer = self._port = 0

@@ -125,8 +125,7 @@ class Swarm:
         """Why the run ended; None while it goes on."""
         self._clock = clock
         self._task = task
-        crews = trainer.crews(self.coordinator)
-        self._performer = ServerPerformer(trainer, self.coordinator, self, self.callbacks, crews)
+        self._performer = ServerPerformer(trainer, self.coordinator, self, self.callbacks)
         self._effects: deque[ServerEffect] = deque()
         self._works: deque[Callable[[], None]] = deque()
         self._last_peer = 0

@@ -61,5 +61,5 @@ def digests_of_parts(folder: Path, *, seats: int) -> list[str]:
     draftsman = CrewPlanner.of(run.prepared.invitation.attachment, seats=seats, wire="float32")
     draft = draftsman.draft([0] * seats)
     assert draft is not None
-    parts = [replica.layout.part(place.tensors) for place in draft.places]
+    parts = [replica.layout.part(place.tensors) for place in draft.stages]
     return [digest.hex() for digest in replica.digests(parts)]

@@ -44,6 +44,7 @@ class Coordinator:
     """Says what it was told, and wants what it is given."""
 
     def __init__(self) -> None:
+        self.crews = None
         self.told: list[object] = []
         self.wants: list[ServerEffect] = []
 

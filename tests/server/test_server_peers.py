@@ -211,7 +211,7 @@ async def test_limits_are_those_of_the_address_that_connects(scene_of: SceneOf) 
         leave = await scene.converse(scene.volunteer("Bob", BOB))
         assert leave.is_welcome_back
         assert "connections: expected at most 1 from one address" in leave.reason
-        assert list(scene.server._coordinator._entrance._admission._by_network) == ["loopback"]
+        assert list(scene.server._coordinator._people._admission._by_network) == ["loopback"]
         conversing.cancel()
         await asyncio.gather(conversing, return_exceptions=True)
 

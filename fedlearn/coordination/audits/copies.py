@@ -9,18 +9,19 @@ from collections.abc import Sequence
 from fedlearn.coordination.audits.auditor import Auditor
 from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.leases.open_step import OpenStep
-from fedlearn.coordination.people.roster import Share, Volunteer
+from fedlearn.coordination.leases.sharing import Share
+from fedlearn.coordination.people.roster import Party
 
 
-def deal(step: OpenStep, shares: Sequence[Share], auditor: Auditor) -> list[tuple[Volunteer, Lease]]:
-    """Gives each volunteer a lease: mostly members of their own, and copies to those that the lottery drew.
+def deal(step: OpenStep, shares: Sequence[Share], auditor: Auditor) -> list[tuple[Party, Lease]]:
+    """Gives each party a lease: mostly members of their own, and copies to those that the lottery drew.
 
     A step that is closed elsewhere has no copies: all its members are wanted, and passed on as soon as they are in.
     """
     if step.awaits_update:
         return [_own(step, share, auditor) for share in shares]
     able = [share for share in shares if _is_able(share)]
-    holders = [(share.volunteer.standing, share.n_groups) for share in able]
+    holders = [(share.party.standing, share.n_groups) for share in able]
     named = auditor.appoint(holders, is_summed=step.population.perturbation.is_summed)
     if named is None:
         return [_own(step, share, auditor) for share in shares]
@@ -34,21 +35,21 @@ def deal(step: OpenStep, shares: Sequence[Share], auditor: Auditor) -> list[tupl
     for share in [able[number] for number in named]:
         n_groups = min(share.n_groups, n_owned)
         first_member = step.first_member + auditor.place(n_owned - n_groups + 1) * size
-        dealt.append((share.volunteer, step.copy(first_member, n_groups * size, share.volunteer.standing)))
+        dealt.append((share.party, step.copy(first_member, n_groups * size, share.party.standing)))
     return dealt
 
 
 def _is_able(share: Share) -> bool:
-    """Whether the volunteer can check others, and be checked by them.
+    """Whether the party can check others, and be checked by them.
 
     Crews can't: for a copy activations would travel once more, and those of whole steps would have to be kept until all
     copies are in, as it is from them that the server finds out which seat was false.
     """
-    standing = share.volunteer.standing
+    standing = share.party.standing
     return share.gates and standing.is_trusted and not standing.is_shared
 
 
-def _own(step: OpenStep, share: Share, auditor: Auditor) -> tuple[Volunteer, Lease]:
-    standing = share.volunteer.standing
+def _own(step: OpenStep, share: Share, auditor: Auditor) -> tuple[Party, Lease]:
+    standing = share.party.standing
     quota, is_held = share.n_groups * step.population.group_size, not auditor.trusts(standing)
-    return share.volunteer, step.lease(quota, standing, gates=share.gates, is_held=is_held)
+    return share.party, step.lease(quota, standing, gates=share.gates, is_held=is_held)

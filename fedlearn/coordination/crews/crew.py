@@ -1,13 +1,15 @@
 """A crew: volunteers that hold one replica together, each a part of it, and the state of each."""
 
 from collections.abc import Sequence
-from enum import Enum
-from typing import Protocol, final
+from typing import final
 
-import msgspec
+from msgspec import field
 
+from fedlearn.coordination.crews.crew_plan import CrewPlan, StageSpec, Tensors
 from fedlearn.coordination.effects import Peer, Send
-from fedlearn.coordination.people.roster import Volunteer
+from fedlearn.coordination.leases.lease import Lease
+from fedlearn.coordination.people.reputation import Reputation
+from fedlearn.coordination.people.roster import Party, Phase, Volunteer
 from fedlearn.coordination.work.activation_log import ActivationLog
 from fedlearn.coordination.work.flow import reach
 from fedlearn.wire.encoding.activations import ActivationCodec
@@ -19,63 +21,6 @@ STALL_S = 30.0
 Work = Activations | Result | Taken
 """Messages of a seat about members that passed through it."""
 
-Tensors = tuple[str, ...]
-"""Names of the tensors that a seat holds."""
-
-
-class StageSpec(msgspec.Struct, frozen=True):
-    """What a seat of a crew holds, and what it sends to the next one."""
-
-    tensors: Tensors
-    need_bytes: int
-    """Memory that the stage takes, in bytes."""
-    member_bytes: int
-    """Size of one member's activations as they travel, in bytes."""
-    group_bytes: int
-    """Size of what travels once a group with its activations, in bytes."""
-    batch: int
-    """The most members in one message."""
-    waiting_bytes: int = 0
-    """Bytes of activations that may be on their way to the stage."""
-
-
-class CrewPlan(msgspec.Struct, frozen=True):
-    """A possible crew."""
-
-    cuts: tuple[int, ...]
-    shards: int
-    places: tuple[StageSpec, ...]
-    order: tuple[int, ...]
-    """The volunteer that takes each stage, by its index in the list that was passed to the planner."""
-    window: int
-    """Messages that may be in flight from the first seat to the last."""
-    reason: str = ""
-    """Why the model is cut differently than was asked for; empty where it is not."""
-
-
-class PlansCrews(Protocol):
-    """A planner, which knows the model and the ways in which it can be cut."""
-
-    wire: ActivationCodec
-
-    def fits(self, place: StageSpec, memory_bytes: int) -> bool:
-        """Whether a volunteer that lends this memory can hold a stage."""
-
-    def draft(self, memories: Sequence[int]) -> CrewPlan | None:
-        """A crew of some of the volunteers that lend these memories, in bytes; None: together they can't hold a replica
-        yet."""
-
-    def lack(self, memories: Sequence[int]) -> str:
-        """Describes what volunteers that lend these memories lack for a crew."""
-
-
-class SeatState(Enum):
-    """States of a seat, by which messages may be sent to its holder."""
-
-    OPEN = "it can be given a seat"
-    SYNCING = "it was sent its part, and has not answered"
-    ACTIVE = "it holds its part"
-
 
 @final
 class SeatHolder:
@@ -83,9 +28,9 @@ class SeatHolder:
 
     def __init__(self, volunteer: Volunteer) -> None:
         self.volunteer = volunteer
-        self.line = SeatState.OPEN
         self.crew: Crew | None = None
-        self.place = 0
+        self.stage = 0
+        """The number of the stage that its seat holds, from 0 on."""
         self.needs_part = False
         """Whether the weights of its stage are still to be sent."""
         self.sent_at: int | None = None
@@ -116,12 +61,12 @@ class SeatHolder:
     @property
     def tensors(self) -> Tensors:
         """Names of the tensors that it holds, or is to hold."""
-        return self.crew.places[self.place].tensors if self.crew is not None else ()
+        return self.crew.plan.stages[self.stage].tensors if self.crew is not None else ()
 
     @property
     def is_spare(self) -> bool:
         """Whether it can be given a seat: a volunteer that was sent a part must have answered first."""
-        return self.crew is None and self.line is not SeatState.SYNCING
+        return self.crew is None and self.volunteer.phase is not Phase.SYNCING
 
     def forget_part(self) -> None:
         """Takes note that its weights are not those of its stage."""
@@ -149,76 +94,109 @@ class SeatHolder:
 
 
 @final
-class Crew:
+class Crew(Party, eq=False):
     """A crew's seats, some of which may be empty for a while."""
 
-    def __init__(self, number: int, draft: CrewPlan) -> None:
-        self.number = number
-        self.cuts, self.shards, self.places = draft.cuts, draft.shards, draft.places
-        self.window, self.reason = draft.window, draft.reason
-        self.holders: list[SeatHolder | None] = [None] * len(draft.places)
-        self.peer: Peer | None = None
-        """The number by which the coordinator knows the crew, once all its seats are ready."""
-        self.assignment: Assignment | None = None
-        self.results: list[Result] = []
-        """Results of the last seat that wait until the digests of all seats are known."""
-        self.sent: list[list[Activations]] = [[] for _ in draft.places[1:]]
-        """Activations at each cut, of members whose losses are not handed up: at most those in flight."""
-        self.direct: frozenset[int] = frozenset()
-        """Stages whose activations go straight to the next seat."""
-        self.through_server: set[int] = set()
-        """Stages whose activations go through the server since the direct connection failed."""
-        self.taken = self.reported = self._told = 0
-        """Members before which losses are handed up (`taken`) and reported (`reported`), and before which the first
-        seat knows that members have passed (`_told`)."""
-        self.incomplete_since = 0.0
+    number: int
+    plan: CrewPlan
+    wire: ActivationCodec
+    holders: list[SeatHolder | None] = field(default_factory=list)
+    is_up: bool = False
+    """Whether all its seats were ready, and none has failed since."""
+    line: int = 0
+    """The number of the present connections between its seats."""
+    assignment: Assignment | None = None
+    results: list[Result] = field(default_factory=list)
+    """Results of the last seat that wait until the digests of all seats are known."""
+    sent: list[list[Activations]] = field(default_factory=list)
+    """Activations at each cut, of members whose losses are not handed up: at most those in flight."""
+    direct: frozenset[int] = frozenset()
+    """Stages whose activations go straight to the next seat."""
+    through_server: set[int] = field(default_factory=set)
+    """Stages whose activations go through the server since the direct connection failed."""
+    taken: int = 0
+    """Member before which losses are handed up."""
+    reported: int = 0
+    """Member before which losses are reported."""
+    told: int = 0
+    """Member before which the first seat knows that members have passed."""
+    incomplete_since: float = 0.0
 
-    def seat(self, holder: SeatHolder, place: int) -> None:
+    def __post_init__(self) -> None:
+        self.holders = [None] * len(self.plan.stages)
+        self.sent = [[] for _ in self.plan.stages[1:]]
+
+    def seat(self, holder: SeatHolder, stage: int) -> None:
         """Gives a seat to a volunteer."""
-        self.holders[place] = holder
-        holder.crew, holder.place = self, place
+        self.holders[stage] = holder
+        holder.crew, holder.stage = self, stage
         holder.volunteer.tensors = holder.tensors
         holder.forget_part()
+        self._rename()
 
     def free(self, holder: SeatHolder, now: float) -> None:
         """Takes a volunteer's seat away."""
-        self.through_server -= {holder.place - 1, holder.place}
-        self.holders[holder.place] = holder.crew = None
-        if holder.line is not SeatState.SYNCING:
+        self.through_server -= {holder.stage - 1, holder.stage}
+        self.holders[holder.stage] = holder.crew = None
+        if holder.volunteer.phase is not Phase.SYNCING:
             holder.owes_nothing(now)
         holder.volunteer.tensors, holder.is_awaited = (), False
         self.incomplete_since = now
+        self._rename()
 
-    def lease(self, assignment: Assignment, now: float) -> None:
-        """Gives the crew a lease, which begins at its first seat."""
-        self.end_lease(now)
-        self.assignment = assignment
-        self.taken = self.reported = self._told = assignment.first_member
+    def _rename(self) -> None:
+        self.name = f"crew {self.number} ({', '.join(holder.volunteer.name for holder in self.seated)})"
+
+    def put_up(self, standing: Reputation, line: int) -> None:
+        """Begins to take leases, with the volunteers that have its seats now."""
+        self.standing, self.line, self.is_up = standing, line, True
+        self.members_per_s = self.exchange_s = self.member_s = None
+
+    def take_down(self, now: float) -> None:
+        """Takes no more leases; the results of the present one so far count."""
+        if (lease := self.end(now)) is not None:
+            lease.end()
+        self.direct, self.is_up = frozenset(), False
+
+    @property
+    def volunteers(self) -> Sequence[Volunteer]:
+        return [holder.volunteer for holder in self.seated]
+
+    @property
+    def is_ready(self) -> bool:
+        return self.is_up
+
+    def begin(self, lease: Lease, assignment: Assignment) -> None:
+        now = lease.leased_at
+        self.end(now)
+        self.lease, self.assignment = lease, assignment
+        self.taken = self.reported = self.told = assignment.first_member
         for holder in self.seated:
             holder.next_member = assignment.first_member
-            if holder.place == 0:
+            if holder.stage == 0:
                 holder.owes(now)
 
-    def end_lease(self, now: float) -> None:
-        """Ends the lease without further results; holders that were sent a part must still answer."""
-        self.assignment = None
+    def end(self, now: float) -> Lease | None:
+        # Holders that were sent a part must still answer.
+        lease, self.lease, self.assignment = self.lease, None, None
         self.results.clear()
         for sent in self.sent:
             sent.clear()
         for holder in self.seated:
-            if holder.line is not SeatState.SYNCING:
+            if holder.volunteer.phase is not Phase.SYNCING:
                 holder.owes_nothing(now)
+        return lease
 
     def took(self, holder: SeatHolder, said: Work, now: float) -> None:
         """Takes a seat's correct message: this seat and the next one are to go on, and the first one as well."""
         holder.next_member = end_of(said)
         if isinstance(said, Activations):
-            self.sent[holder.place].append(said)
+            self.sent[holder.stage].append(said)
         elif isinstance(said, Result):
             self.results.append(said)
             self.reported = holder.next_member
         holder.answered()
-        follower = self.holders[holder.place + 1] if holder.place + 1 < len(self.holders) else None
+        follower = self.holders[holder.stage + 1] if holder.stage + 1 < len(self.holders) else None
         for one in (holder, follower, self.holders[0]):
             if one is not None and self._owes(one):
                 one.owes(now)
@@ -226,9 +204,9 @@ class Crew:
     def make_room(self) -> list[Send]:
         """Tells the first seat if more members have passed all seats than it knows of."""
         assignment = self.assignment
-        if assignment is None or (through := self._through(assignment)) <= self._told:
+        if assignment is None or (through := self._through(assignment)) <= self.told:
             return []
-        self._told = through
+        self.told = through
         return [Send(holder.peer, Taken(assignment.step, through)) for holder in self.seated[:1]]
 
     def _through(self, assignment: Assignment) -> int:
@@ -236,48 +214,56 @@ class Crew:
         done = [holder.next_member for holder in self.seated]
         return min(*done, self.taken + assignment.group_size)
 
-    def hand_up(self, result: Result) -> None:
-        """Takes note that losses were handed up: the activations of these members are dropped."""
+    def hand_up(self, result: Result) -> list[Send]:
+        """Takes note that losses were handed up: activations of these members are dropped, and others may follow."""
         self.taken = result.first_member + result.losses.size
         self.sent = [[said for said in sent if said.first_member >= self.taken] for sent in self.sent]
+        return self.make_room()
 
-    def log(self, first_member: int, n_members: int, *, wire: ActivationCodec) -> ActivationLog:
-        """The route through the crew of members whose losses are not handed up."""
+    @property
+    def is_proven(self) -> bool:
+        """Whether every seat's digest of the lease's step was confirmed."""
+        step = self.assignment.step if self.assignment is not None else -1
+        return all(holder.confirmed_at == step for holder in self.seated)
+
+    def log(self, first_member: int, n_members: int) -> ActivationLog | None:
+        if len(self.plan.stages) == 1:
+            return None
         members = range(first_member, first_member + n_members)
         sent = tuple(tuple(said for said in at_cut if said.first_member in members) for at_cut in self.sent)
-        return ActivationLog(self.cuts, self.shards, wire, self.places[0].batch, sent)
+        return ActivationLog(self.plan.cuts, self.plan.shards, self.wire, self.plan.stages[0].batch, sent)
 
     def _owes(self, holder: SeatHolder) -> bool:
         """Whether a seat has unanswered work; the first one owes the first group, however late."""
         assignment = self.assignment
         assert assignment is not None, "work without a lease"
-        given = self._given(holder.place)
-        if holder.place == 0:
+        given = self._given(holder.stage)
+        if holder.stage == 0:
             given = min(given, assignment.first_member + assignment.group_size)
         return holder.next_member < given
 
-    def _given(self, place: int) -> int:
+    def _given(self, stage: int) -> int:
         """The member before which a seat may have answered."""
         assignment = self.assignment
         assert assignment is not None, "work without a lease"
-        if place > 0:
-            before = self.holders[place - 1]
+        if stage > 0:
+            before = self.holders[stage - 1]
             return before.next_member if before is not None else assignment.first_member
-        through, batch = self._through(assignment) - assignment.first_member, self.places[0].batch
-        most = reach(through, window=self.window, batch=batch, group_size=assignment.group_size)
+        through, batch = self._through(assignment) - assignment.first_member, self.plan.stages[0].batch
+        most = reach(through, window=self.plan.window, batch=batch, group_size=assignment.group_size)
         return assignment.first_member + min(assignment.quota, most)
 
-    def message(self, place: int, *, wire: ActivationCodec) -> Seat:
+    def message(self, stage: int) -> Seat:
         """The message that tells a volunteer which stage it takes."""
-        its = self.places[place]
+        its = self.plan.stages[stage]
         return Seat(
             crew=self.number,
-            cuts=self.cuts,
-            shards=self.shards,
-            place=place,
-            wire=wire,
+            cuts=self.plan.cuts,
+            shards=self.plan.shards,
+            place=stage,
+            wire=self.wire,
             batch=its.batch,
-            window=self.window,
+            window=self.plan.window,
             member_bytes=its.member_bytes,
             group_bytes=its.group_bytes,
         )
@@ -288,28 +274,24 @@ class Crew:
         return [holder for holder in self.holders if holder is not None]
 
     @property
-    def is_ready(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all stages are held by volunteers that have loaded their parts."""
         return all(
-            holder is not None and holder.line is SeatState.ACTIVE and holder.confirmed_at >= 0
+            holder is not None and holder.volunteer.phase is Phase.READY and holder.confirmed_at >= 0
             for holder in self.holders
         )
 
-    @property
-    def name(self) -> str:
-        return f"crew {self.number} ({', '.join(holder.volunteer.name for holder in self.seated)})"
-
     def complaint(self, holder: SeatHolder, said: Work) -> str:
         """Describes what is wrong with a message of the open lease; empty where nothing is."""
-        assignment, last = self.assignment, len(self.places) - 1
+        assignment, last = self.assignment, len(self.plan.stages) - 1
         assert assignment is not None, "work without a lease"
-        if isinstance(said, Activations) == (holder.place == last):
-            expected = "losses" if holder.place == last else "activations"
-            return f"seat {holder.place} of {self.name}: expected {expected}, got {type(said).__name__}"
+        if isinstance(said, Activations) == (holder.stage == last):
+            expected = "losses" if holder.stage == last else "activations"
+            return f"seat {holder.stage} of {self.name}: expected {expected}, got {type(said).__name__}"
         size = assignment.group_size
         # What came straight from the seat before may be here sooner than word of it.
-        is_told = holder.place - 1 not in self.direct
-        most = self._given(holder.place) if is_told else assignment.first_member + assignment.quota
+        is_told = holder.stage - 1 not in self.direct
+        most = self._given(holder.stage) if is_told else assignment.first_member + assignment.quota
         if isinstance(said, Taken):
             most = min(most, self.reported + size - 1)
             if holder.next_member < said.next_member <= most:
@@ -323,22 +305,22 @@ class Crew:
                 f"members of {self.name}: expected some from {first} to {most - 1}, "
                 f"got {n_members} from {said.first_member} on"
             )
-        offset, place = said.first_member - assignment.first_member, self.places[holder.place]
+        offset, spec = said.first_member - assignment.first_member, self.plan.stages[holder.stage]
         if isinstance(said, Result):
             whole = f"members of {self.name}: expected losses of whole groups of {size}, got {n_members}"
             return whole if n_members % size else ""
-        if holder.place not in self.direct:
-            misfit = misfit_of(said, place, offset=offset, group_size=size)
+        if holder.stage not in self.direct:
+            misfit = misfit_of(said, spec, offset=offset, group_size=size)
         else:
             misfit = f"expected none here, got {len(said.payload)} bytes" if said.payload else ""
         return misfit and f"activations of {self.name}: {misfit}"
 
     def size_of(self, holder: SeatHolder, said: Activations) -> int:
         """Bytes of the activations of these members, by whichever route they went."""
-        assignment, place = self.assignment, self.places[holder.place]
+        assignment, spec = self.assignment, self.plan.stages[holder.stage]
         assert assignment is not None, "work without a lease"
         begins = (said.first_member - assignment.first_member) % assignment.group_size == 0
-        return said.n_members * place.member_bytes + (place.group_bytes if begins else 0)
+        return said.n_members * spec.member_bytes + (spec.group_bytes if begins else 0)
 
 
 def misfit_of(said: Activations, sizes: StageSpec | SeatBefore, *, offset: int, group_size: int) -> str:

@@ -12,22 +12,21 @@ def introduce(crew: Crew) -> list[ServerEffect]:
     machine that is not its own.
     """
     pairs = zip(crew.seated, crew.seated[1:], strict=False)
-    willing = {before.place for before, after in pairs if _can_listen(before) and _can_listen(after)}
+    willing = {before.stage for before, after in pairs if _can_listen(before) and _can_listen(after)}
     crew.direct = frozenset(willing - crew.through_server)
     return [Send(holder.peer, _neighbours_of(crew, holder)) for holder in crew.seated if _can_listen(holder)]
 
 
 def _neighbours_of(crew: Crew, holder: SeatHolder) -> Neighbours:
     next_seat = before = None
-    if holder.place in crew.direct:
-        volunteer = crew.seated[holder.place + 1].volunteer
-        next_seat = NextSeat(volunteer.address, volunteer.listens_at, _key_of(crew.seated[holder.place + 1]))
-    if holder.place - 1 in crew.direct:
-        sizes = crew.places[holder.place - 1]
-        key = _key_of(crew.seated[holder.place - 1])
+    if holder.stage in crew.direct:
+        volunteer = crew.seated[holder.stage + 1].volunteer
+        next_seat = NextSeat(volunteer.address, volunteer.listens_at, _key_of(crew.seated[holder.stage + 1]))
+    if holder.stage - 1 in crew.direct:
+        sizes = crew.plan.stages[holder.stage - 1]
+        key = _key_of(crew.seated[holder.stage - 1])
         before = SeatBefore(key, sizes.batch, sizes.member_bytes, sizes.group_bytes)
-    assert crew.peer is not None, "neighbours of a crew that is not there"
-    return Neighbours(-crew.peer, next_seat, before)
+    return Neighbours(crew.line, next_seat, before)
 
 
 def _can_listen(holder: SeatHolder) -> bool:

@@ -7,7 +7,7 @@ from typing import Self, final
 from msgspec.structs import replace
 
 from fedlearn.config import ConfigError, RunConfig
-from fedlearn.coordination.crews.crew import CrewPlan, StageSpec
+from fedlearn.coordination.crews.crew_plan import CrewPlan, StageSpec
 from fedlearn.coordination.work.flow import SHARES, fitting_batch, fitting_window
 from fedlearn.es.optimizers import OPTIMIZERS, optimizer_name
 from fedlearn.graphs.graph import Graph
@@ -51,7 +51,7 @@ _ROOMY = 2**62
 
 @final
 class CrewPlanner:
-    """Implements `fedlearn.coordination.crews.crew.PlansCrews`."""
+    """Implements `fedlearn.coordination.crews.crew_plan.PlansCrews`."""
 
     def __init__(self, graph: Graph, *, seats: int, wire: ActivationCodec, shards: int = 1) -> None:
         """`seats` in each crew; 0: as many as a replica takes.
@@ -82,8 +82,8 @@ class CrewPlanner:
         """Makes the planner of a task that was shared as a graph."""
         return cls(unpacked(attachment).graph, seats=seats, wire=wire, shards=shards)
 
-    def fits(self, place: StageSpec, memory_bytes: int) -> bool:
-        return memory_bytes == 0 or max(place.need_bytes, SHARES * place.waiting_bytes) <= memory_bytes
+    def fits(self, stage: StageSpec, memory_bytes: int) -> bool:
+        return memory_bytes == 0 or max(stage.need_bytes, SHARES * stage.waiting_bytes) <= memory_bytes
 
     def draft(self, memories: Sequence[int]) -> CrewPlan | None:
         if len(memories) < max(self._seats, 1) or tuple(memories) == self._refused:
@@ -145,7 +145,7 @@ class CrewPlanner:
         batch = fitting_batch(min(max(MESSAGE_BYTES // self._most_sent, 1), at_once), receivers)
         window = fitting_window(batch, receivers)
         waiting = [0, *(window * (batch * member + group) for _, member, group in receivers)]
-        places = tuple(
+        stages = tuple(
             StageSpec(
                 tensors=tuple(name for name in seat.tensors if name in cutting.model.learned),
                 need_bytes=seat.need_bytes,
@@ -159,7 +159,7 @@ class CrewPlanner:
         return CrewPlan(
             cuts=cuts,
             shards=cutting.n_shards,
-            places=places,
+            stages=stages,
             order=tuple(number for number, _ in holders),
             window=window,
             reason=self._reason(cutting),

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from fedlearn.coordination.crews.crew import Crew, PlansCrews, SeatHolder
+from fedlearn.coordination.crews.crew import Crew, SeatHolder
+from fedlearn.coordination.crews.crew_plan import PlansCrews
 
 _LOADING = (
     (0.0, ""),

@@ -2,40 +2,40 @@
 
 from collections.abc import Sequence
 
-from fedlearn.coordination.people.roster import Volunteer
+from fedlearn.coordination.people.roster import Party
 from fedlearn.wire.networks import LOOPBACK, network_of
 
 
-def counted_speeds(ready: Sequence[Volunteer], most: float) -> list[float | None]:
-    """Members per second of each volunteer, lowered where an owner would do more than the share `most` of what is
+def counted_speeds(ready: Sequence[Party], most: float) -> list[float | None]:
+    """Members per second of each party, lowered where an owner would do more than the share `most` of what is
     counted.
 
     Volunteers that share an identity or an address have one owner. The server's own are not limited. Where there are so
     few owners that shares of `most` make no whole, all are as fast as the slowest.
     """
-    speeds = [volunteer.members_per_s for volunteer in ready]
+    speeds = [party.members_per_s for party in ready]
     owners = _owners(ready) if most < 1.0 else []
-    own = [sum(speeds[place] or 0.0 for place in places) for places in owners]
+    own = [sum(speeds[index] or 0.0 for index in indices) for indices in owners]
     limit = _limit(own, sum(speed or 0.0 for speed in speeds) - sum(own), most)
-    for places, speed in zip(owners, own, strict=True):
+    for indices, speed in zip(owners, own, strict=True):
         if speed > limit:
-            for place in places:
-                speeds[place] = (speeds[place] or 0.0) * limit / speed
+            for index in indices:
+                speeds[index] = (speeds[index] or 0.0) * limit / speed
     return speeds
 
 
-def _owners(ready: Sequence[Volunteer]) -> list[set[int]]:
-    """The indices of the volunteers of each owner."""
+def _owners(ready: Sequence[Party]) -> list[set[int]]:
+    """The indices of the parties of each owner."""
     found: list[tuple[set[str], set[int]]] = []
-    for place, volunteer in enumerate(ready):
-        if volunteer.standing.is_local:
+    for index, party in enumerate(ready):
+        if party.standing.is_local:
             continue
-        network = network_of(volunteer.address) if volunteer.address else LOOPBACK
-        marks = {volunteer.standing.identity} | ({network} - {LOOPBACK})
+        network = network_of(party.address) if party.address else LOOPBACK
+        marks = {party.standing.identity} | ({network} - {LOOPBACK})
         same = [owner for owner in found if owner[0] & marks]
         found = [owner for owner in found if not owner[0] & marks]
-        found.append((marks.union(*(owner[0] for owner in same)), {place}.union(*(owner[1] for owner in same))))
-    return [places for _, places in found]
+        found.append((marks.union(*(owner[0] for owner in same)), {index}.union(*(owner[1] for owner in same))))
+    return [indices for _, indices in found]
 
 
 def _limit(own: Sequence[float], others: float, most: float) -> float:

@@ -8,7 +8,7 @@ from fedlearn.coordination.audits.audit import Verdict
 from fedlearn.coordination.effects import Dismiss, Left, Notice, Peer, RecordVerdict, Send, ServerEffect
 from fedlearn.coordination.people.authentication import Authentication, AuthenticationRules
 from fedlearn.coordination.people.reputation import Reputation, Reputations
-from fedlearn.coordination.people.roster import Held, Phase, Volunteer
+from fedlearn.coordination.people.roster import Held, Phase, Roster, Volunteer
 from fedlearn.wire.messages import Farewell, Hello, Proof, Resync, Welcome
 
 MAX_RESYNCS = 3
@@ -24,10 +24,11 @@ MAX_NAMES = 20
 
 @final
 class Membership:
-    """Admits volunteers by the rules; `volunteers` holds all connections, unauthenticated ones included."""
+    """Admits volunteers by the rules; the `roster` has all connections, unauthenticated ones included."""
 
     def __init__(self, welcome: Welcome, rules: AuthenticationRules, known: Iterable[Reputation]) -> None:
-        self.volunteers: dict[Peer, Volunteer] = {}
+        self.roster = Roster()
+        self._gone: list[tuple[Volunteer, str]] = []
         self._welcome = welcome
         self._admission = Authentication(rules)
         self._standings = Reputations(known)
@@ -37,13 +38,13 @@ class Membership:
         refusal = self._admission.connected(peer, address, nonce=nonce, binding=binding, now=now)
         if refusal is not None:
             return [Dismiss(peer, refusal)]
-        self.volunteers[peer] = Volunteer(peer, address=address)
+        self.roster.volunteers[peer] = Volunteer(peer, address=address)
         return []
 
     def disconnected(self, peer: Peer) -> Volunteer | None:
         """Takes note that a connection ended; gives its volunteer, unless it was sent away before."""
         self._admission.disconnected(peer)
-        return self.volunteers.get(peer)
+        return self.roster.volunteers.get(peer)
 
     def greet(self, volunteer: Volunteer, hello: Hello, now: float) -> list[ServerEffect]:
         """Asks a connection for its proof."""
@@ -62,28 +63,26 @@ class Membership:
         if standing.is_banned:
             reason = f"false results of this identity were found {standing.n_caught} times"
             return self.dismiss(volunteer, Farewell("refused", reason))
-        volunteer.phase = Phase.WAITING
+        volunteer.enter(Phase.WAITING)
         volunteer.memory_bytes = proof.memory_bytes
         volunteer.listens_at = proof.listens_at
         volunteer.held = Held(proof.held_step, proof.held_digest) if proof.held_digest else None
         return [Send(volunteer.peer, self._welcome)]
 
-    def adopt(self, peer: Peer, name: str, seats: Sequence[Volunteer]) -> Volunteer:
-        """Takes a crew, which waits for the weights as one volunteer; its reputation is that of its seats together."""
+    def crew_reputation(self, name: str, seats: Sequence[Volunteer]) -> Reputation:
+        """The reputation of a crew, which is that of its seats together."""
         standings = tuple(seat.standing for seat in seats)
         identities = b"".join(bytes.fromhex(standing.identity) for standing in standings)
         is_local = all(standing.is_local for standing in standings)
         standing = self._standings.of(sha256(identities).hexdigest(), name=name, is_local=is_local)
         standing.seats = standings
-        crew = Volunteer(peer, name=name, phase=Phase.WAITING, standing=standing, seats=tuple(seats))
-        self.volunteers[peer] = crew
-        return crew
+        return standing
 
     def allow(self, allowed: frozenset[str] | None) -> list[ServerEffect]:
         """Takes the owner's new list of identities, and sends away volunteers that are not on it."""
         self._admission.allow(allowed)
         effects: list[ServerEffect] = []
-        for volunteer in [v for v in self.volunteers.values() if v.phase is not Phase.STRANGER]:
+        for volunteer in [v for v in self.roster.volunteers.values() if v.phase is not Phase.UNAUTHENTICATED]:
             if objection := self._admission.objection(volunteer.standing.identity):
                 effects += self.dismiss(volunteer, objection)
         return effects
@@ -94,7 +93,7 @@ class Membership:
         Raises:
             ValueError: no volunteer or several have that name, or it is one of the server's own.
         """
-        there = [v for v in self.volunteers.values() if v.phase is not Phase.STRANGER]
+        there = [v for v in self.roster.volunteers.values() if v.phase is not Phase.UNAUTHENTICATED]
         found = [v for v in there if v.name == who]
         if not found and len(who) >= LEAST_DIGITS:
             found = [v for v in there if v.standing.identity.startswith(who.lower())]
@@ -122,8 +121,8 @@ class Membership:
         return [
             effect
             for peer, farewell in overdue.items()
-            if peer in self.volunteers
-            for effect in self.dismiss(self.volunteers[peer], farewell)
+            if peer in self.roster.volunteers
+            for effect in self.dismiss(self.roster.volunteers[peer], farewell)
         ]
 
     def punish(self, guilty: Sequence[Reputation], verdict: Verdict) -> list[ServerEffect]:
@@ -133,7 +132,7 @@ class Membership:
             what = f"results up to step {verdict.step} were false, each a little more than machines differ by"
         effects: list[ServerEffect] = [Notice(f"{verdict.name}: {what}; they don't count"), RecordVerdict(verdict)]
         for standing in [standing for standing in guilty if standing.is_banned]:
-            for volunteer in [v for v in self.volunteers.values() if v.standing is standing]:
+            for volunteer in [v for v in self.roster.volunteers.values() if v.standing is standing]:
                 effects += self.dismiss(volunteer, Farewell("refused", f"{what}, {standing.n_caught} times in all"))
         return effects
 
@@ -147,14 +146,14 @@ class Membership:
         if volunteer.n_resyncs > MAX_RESYNCS:
             reason = f"{what}, {volunteer.n_resyncs} times in a row; its arithmetic can't be trusted"
             return self.dismiss(volunteer, Farewell("refused", reason))
-        volunteer.phase = Phase.WAITING
+        volunteer.enter(Phase.WAITING)
         volunteer.blocks.clear()
         notice = Notice(f"{volunteer.name} drifted: {what}; it is resynchronised and its results do not count")
         return [notice, Send(volunteer.peer, Resync(what))]
 
     def dismiss(self, volunteer: Volunteer, farewell: Farewell) -> list[ServerEffect]:
         """Sends a volunteer away; the results of its lease do not count."""
-        del self.volunteers[volunteer.peer]
+        self._remove(volunteer, farewell.reason)
         if volunteer.lease is not None:
             volunteer.lease.void()
         if not volunteer.name and farewell.kind == "try_again":
@@ -166,9 +165,20 @@ class Membership:
 
     def forget(self, volunteer: Volunteer, reason: str) -> list[ServerEffect]:
         """Removes a volunteer that left; its lease ends with the results so far."""
-        del self.volunteers[volunteer.peer]
+        self._remove(volunteer, reason)
         if volunteer.lease is not None:
             volunteer.lease.end()
         if volunteer.has_joined:
             return [Left(volunteer.name, reason)]
         return [Notice(f"{volunteer.name or f'connection {volunteer.peer}'} left: {reason}")]
+
+    def take_gone(self) -> list[tuple[Volunteer, str]]:
+        """The volunteers with seats that are gone since the last call, and why."""
+        gone, self._gone = self._gone, []
+        return gone
+
+    def _remove(self, volunteer: Volunteer, reason: str) -> None:
+        del self.roster.volunteers[volunteer.peer]
+        volunteer.enter(Phase.GONE)
+        if volunteer.is_seated:
+            self._gone.append((volunteer, reason))

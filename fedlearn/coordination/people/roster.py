@@ -1,14 +1,17 @@
-"""The volunteers of a run: what each has been sent, its speed, and its share of a step."""
+"""The volunteers of a run, and the parties that they are: what each has been sent, and how fast it is."""
 
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import final
 
 import msgspec
 
 from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.people.reputation import Reputation
-from fedlearn.wire.messages import Credit
+from fedlearn.coordination.work.activation_log import ActivationLog
+from fedlearn.wire.messages import Assignment, Credit
 
 KEPT_BLOCKS = 2
 """Blocks of data that a client keeps: the current one, and the one before it, which the last Update may name."""
@@ -16,24 +19,24 @@ KEPT_BLOCKS = 2
 _SPEED_MEMORY = 0.5
 """Weight of the past in the measured speed."""
 
-_MARGIN = 0.5
-"""Share of its possible work that a volunteer for which no step waits is asked for: later results would be lost."""
-
-_LEAST_CORE = 8
-"""Volunteers for which a step waits do at least this many times the work of all others, apart from one group each."""
-
-_SLOWEST = 1e-3
-"""Members per second assumed for a volunteer that sent nothing: shares need a speed above zero."""
-
 
 class Phase(Enum):
-    """The state of a volunteer between connecting and contributing."""
+    """The state of a volunteer between connecting and parting; a seat's weights are those of its part."""
 
-    STRANGER = "has not proven who it is"
+    UNAUTHENTICATED = "has not proven who it is"
     WAITING = "waits for the weights"
-    SYNCING = "was sent the weights"
+    SYNCING = "was sent the weights, and has not answered"
     READY = "holds the weights"
-    SEATED = "holds a part of the weights, or waits for one"
+    GONE = "has left, or was sent away"
+
+
+_NEXT: Mapping[Phase, frozenset[Phase]] = {
+    Phase.UNAUTHENTICATED: frozenset([Phase.WAITING, Phase.GONE]),
+    Phase.WAITING: frozenset([Phase.SYNCING, Phase.GONE]),
+    Phase.SYNCING: frozenset([Phase.READY, Phase.WAITING, Phase.GONE]),
+    Phase.READY: frozenset([Phase.WAITING, Phase.GONE]),
+    Phase.GONE: frozenset(),
+}
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -43,23 +46,17 @@ class Held(msgspec.Struct, frozen=True):
     digest: bytes
 
 
-class Volunteer(msgspec.Struct):
-    """One connection and what the coordinator knows about it."""
+class Party(msgspec.Struct, kw_only=True, eq=False):
+    """What the coordinator leases members to: a volunteer that holds a whole replica, or a crew.
 
-    peer: int
+    A volunteer that has a seat, or waits for one, is leased nothing itself.
+    """
+
     name: str = ""
-    threads: int = 0
-    memory_bytes: int = 0
-    """Memory that the volunteer lends, in bytes; 0: enough for any replica."""
+    standing: Reputation = msgspec.field(default_factory=lambda: Reputation(""))
+    """The reputation of its identity, which other connections may share."""
     address: str = ""
     """Address from which it is connected."""
-    listens_at: int = 0
-    """Port at that address on which it accepts a neighbour, which also means that it is willing to call one; 0:
-    neither."""
-    tensors: tuple[str, ...] = ()
-    """Names of the tensors that its seat holds, or is sent."""
-    phase: Phase = Phase.STRANGER
-    blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
     lease: Lease | None = None
     cut_at: int = -1
     """Step of a lease that was taken from it, of which it may still send results."""
@@ -70,28 +67,29 @@ class Volunteer(msgspec.Struct):
     """Seconds that one of its machines computes at a member."""
     n_machines: int = 1
     """Number of machines that compute groups side by side, of which a relay has several."""
-    held: Held | None = None
-    """The weights that it brought along."""
-    n_resyncs: int = 0
-    """Number of drifts in a row."""
-    has_joined: bool = False
-    """Whether it ever held the weights."""
-    credit: Credit | None = None
-    """The credit that it was last told."""
-    credit_due: float = 0.0
-    """When its credit may be sent again."""
-    snapshot: tuple[int, bytes] | None = None
-    """Step and digest of the weights that it was sent last, which its Ready must show. Only a Result of a later step
-    shows that its own arithmetic is right."""
-    standing: Reputation = msgspec.field(default_factory=lambda: Reputation(""))
-    """The reputation of its identity, which other connections may share."""
-    seats: "tuple[Volunteer, ...]" = ()
-    """The volunteers of a crew, where this stands for one; else empty."""
 
     @property
-    def follows_updates(self) -> bool:
-        """Whether every Update is sent to it: a volunteer that was sent the weights must miss none."""
-        return self.phase in (Phase.SYNCING, Phase.READY)
+    @abstractmethod
+    def volunteers(self) -> "Sequence[Volunteer]":
+        """The machines that it is, in the order in which members pass them."""
+
+    @property
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Whether members can be leased to it."""
+
+    @abstractmethod
+    def begin(self, lease: Lease, assignment: Assignment) -> None:
+        """Takes a lease, of which its volunteers are told by this message."""
+
+    @abstractmethod
+    def end(self, now: float) -> Lease | None:
+        """Gives its lease back; None where it has none."""
+
+    @abstractmethod
+    def log(self, first_member: int, n_members: int) -> ActivationLog | None:
+        """The route of some members of its lease from one of its volunteers to the next; None where there is one
+        volunteer."""
 
     def measure(self, n_members: int, duration_s: float) -> None:
         """Updates the speed with a new measurement."""
@@ -107,69 +105,82 @@ class Volunteer(msgspec.Struct):
         self.member_s = _smoothed(self.member_s, n_machines * busy_s / max(n_members, 1))
 
 
+@final
+class Volunteer(Party, eq=False):
+    """One connection and what the coordinator knows about it."""
+
+    peer: int
+    threads: int = 0
+    memory_bytes: int = 0
+    """Memory that the volunteer lends, in bytes; 0: enough for any replica."""
+    listens_at: int = 0
+    """Port at its address on which it accepts a neighbour, which also means that it is willing to call one; 0:
+    neither."""
+    is_seated: bool = False
+    """Whether it holds a part of the replica, or waits for one, and works in a crew only."""
+    tensors: tuple[str, ...] = ()
+    """Names of the tensors that its seat holds, or is sent."""
+    phase: Phase = Phase.UNAUTHENTICATED
+    blocks: deque[bytes] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_BLOCKS))
+    held: Held | None = None
+    """The weights that it brought along."""
+    n_resyncs: int = 0
+    """Number of drifts in a row."""
+    has_joined: bool = False
+    """Whether it ever held the weights."""
+    credit: Credit | None = None
+    """The credit that it was last told."""
+    credit_due: float = 0.0
+    """When its credit may be sent again."""
+    snapshot: tuple[int, bytes] | None = None
+    """Step and digest of the weights that it was sent last, which its Ready must show. Only a Result of a later step
+    shows that its own arithmetic is right."""
+
+    def enter(self, phase: Phase) -> None:
+        """Goes on to another phase."""
+        assert phase in _NEXT[self.phase], f"{self.name}: {phase} after {self.phase}"
+        self.phase = phase
+
+    @property
+    def follows_updates(self) -> bool:
+        """Whether every Update is sent to it: a volunteer that was sent the weights must miss none."""
+        return self.phase in (Phase.SYNCING, Phase.READY)
+
+    @property
+    def volunteers(self) -> "Sequence[Volunteer]":
+        return (self,)
+
+    @property
+    def is_ready(self) -> bool:
+        return self.phase is Phase.READY and not self.is_seated
+
+    def begin(self, lease: Lease, assignment: Assignment) -> None:  # noqa: ARG002
+        self.lease = lease
+
+    def end(self, now: float) -> Lease | None:  # noqa: ARG002
+        lease, self.lease = self.lease, None
+        return lease
+
+    def log(self, first_member: int, n_members: int) -> None:  # noqa: ARG002
+        return None
+
+
+class Roster(msgspec.Struct, eq=False):
+    """All volunteers by their connections, and the crews that they form."""
+
+    volunteers: dict[int, Volunteer] = msgspec.field(default_factory=dict)
+    crews: Sequence[Party] = ()
+
+    @property
+    def parties(self) -> list[Party]:
+        """All that members can be leased to, and others."""
+        return [*self.volunteers.values(), *self.crews]
+
+    @property
+    def ready(self) -> list[Party]:
+        """The parties that members can be leased to now."""
+        return [party for party in self.parties if party.is_ready]
+
+
 def _smoothed(before: float | None, new: float) -> float:
     return new if before is None else before + (1.0 - _SPEED_MEMORY) * (new - before)
-
-
-class Share(msgspec.Struct, frozen=True):
-    """The groups that one volunteer is asked for in a step."""
-
-    volunteer: Volunteer
-    n_groups: int
-    gates: bool
-    """Whether the step waits for the volunteer."""
-
-
-def speeds_of(volunteers: Sequence[Volunteer]) -> list[float | None]:
-    """The measured speed of each volunteer."""
-    return [volunteer.members_per_s for volunteer in volunteers]
-
-
-def share_step(
-    ready: Sequence[Volunteer],
-    n_groups: int,
-    *,
-    step: int,
-    trusts: Callable[[Reputation], bool],
-    expected: float = 0.0,
-    counted: Callable[[Sequence[Volunteer]], Sequence[float | None]] = speeds_of,
-) -> list[Share]:
-    """Shares a step: `n_groups` among steady and trusted volunteers, and some among others, for which no step waits.
-
-    Of the others, trusted ones are asked for what they can easily do in a step, all together for at most an eighth of
-    `n_groups`, and each of the others for one group. A volunteer that does one member a second does `expected` groups
-    in a step. Where no volunteer is steady and trusted, all count as such. Shares are in proportion to what `counted`
-    gives.
-    """
-    awake = [v for v in ready if v.standing.benched_until <= step] or list(ready)
-    core = [v for v in awake if v.standing.is_steady and trusts(v.standing)] or awake
-    peers = {volunteer.peer for volunteer in core}
-    if len(core) > n_groups:
-        turn = step * n_groups % len(core)
-        core = [*core[turn:], *core[:turn]][:n_groups]
-    shares = share_groups(n_groups, counted(core))
-    others = [v for v in awake if v.peer not in peers]
-    most = n_groups // (_LEAST_CORE * max(len(others), 1))
-    wanted = [int(_MARGIN * expected * (v.members_per_s or 0.0)) if trusts(v.standing) else 1 for v in others]
-    return [
-        *(Share(v, n, gates=True) for v, n in zip(core, shares, strict=True)),
-        *(Share(v, max(min(n, most), 1), gates=False) for v, n in zip(others, wanted, strict=True)),
-    ]
-
-
-def share_groups(n_groups: int, speeds: Sequence[float | None]) -> list[int]:
-    """Groups for each volunteer in proportion to its speed, `n_groups` in all unless there are more volunteers.
-
-    Everybody gets at least one. A volunteer of unknown speed counts like the slowest known one.
-    """
-    known = [speed for speed in speeds if speed is not None]
-    slowest = min(known, default=1.0)
-    weights = [max(slowest if speed is None else speed, _SLOWEST) for speed in speeds]
-    total = sum(weights)
-    to_share = max(n_groups - len(speeds), 0)
-    exact = [to_share * weight / total for weight in weights]
-    shares = [int(share) for share in exact]
-    by_remainder = sorted(range(len(exact)), key=lambda i: shares[i] - exact[i])
-    for i in by_remainder[: to_share - sum(shares)]:
-        shares[i] += 1
-    return [share + 1 for share in shares]

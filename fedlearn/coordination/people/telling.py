@@ -37,7 +37,7 @@ def tell_credit(
     is."""
     effects: list[ServerEffect] = []
     for volunteer in volunteers:
-        if volunteer.phase not in (Phase.READY, Phase.SEATED) or (now < volunteer.credit_due and not is_last):
+        if volunteer.phase is not Phase.READY or (now < volunteer.credit_due and not is_last):
             continue
         credit = ledger.total(volunteer.standing.identity)
         if credit is not None and credit != volunteer.credit:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.leases.open_step import OpenStep
-from fedlearn.coordination.people.roster import Phase, Volunteer
+from fedlearn.coordination.people.roster import Party
 from fedlearn.coordination.steps.closing import take_back
 
 Span = tuple[int, int]
@@ -31,26 +31,26 @@ def pieces(holes: Sequence[Span], n_volunteers: int, group_size: int) -> list[tu
     ]
 
 
-def idle(volunteers: Iterable[Volunteer], step: int) -> list[Volunteer]:
-    """The volunteers that have nothing to do in this step, the fastest first."""
+def idle(parties: Iterable[Party], step: int) -> list[Party]:
+    """The parties that have nothing to do in this step, the fastest first."""
     found = [
-        v
-        for v in volunteers
-        if v.phase is Phase.READY
-        and (v.lease is None or v.lease.is_done)
-        and v.cut_at != step
-        and v.standing.benched_until <= step
+        party
+        for party in parties
+        if party.is_ready
+        and (party.lease is None or party.lease.is_done)
+        and party.cut_at != step
+        and party.standing.benched_until <= step
     ]
-    return sorted(found, key=lambda v: -(v.members_per_s or 0.0))
+    return sorted(found, key=lambda party: -(party.members_per_s or 0.0))
 
 
-def cut_late(step: OpenStep, volunteers: Iterable[Volunteer], now: float) -> None:
+def cut_late(step: OpenStep, parties: Iterable[Party], now: float) -> None:
     """Takes back the leases that the step has waited for long enough; their results count."""
     best = step.most_done
-    for volunteer in volunteers:
-        lease = volunteer.lease
+    for party in parties:
+        lease = party.lease
         if lease is None or lease.is_done or not lease.gates:
             continue
-        take_back(step, volunteer, best, now=now)
-        volunteer.cut_at = step.population.step
+        take_back(step, party, best, now=now)
+        party.cut_at = step.population.step
         lease.end()

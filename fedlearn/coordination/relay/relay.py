@@ -22,7 +22,7 @@ from fedlearn.coordination.effects import (
     ServerEffect,
 )
 from fedlearn.coordination.leases.open_step import LEAST_GRACE_S, OpenStep
-from fedlearn.coordination.people.roster import Held, Phase
+from fedlearn.coordination.people.roster import Held
 from fedlearn.coordination.relay.holes import cut_late, holes_in, idle, pieces
 from fedlearn.coordination.relay.upstream_steps import UpstreamSteps
 from fedlearn.coordination.work.worker import Worker
@@ -102,15 +102,15 @@ class Relay:
         self._worker = self._ready = None
         if self._coordinator is not None and self._steps is not None:
             self._steps.revoke()
-            self._coordinator.abandon()
+            self._coordinator.loop.abandon()
 
     def _assigned(self, assignment: Assignment, now: float) -> list[ServerEffect]:
         if self._coordinator is None or self._steps is None:
             return []
         if self._steps.step is not None and self._steps.step.population.step == assignment.step:
-            self._coordinator.abandon()  # the server leases again, for the same step, members that nobody had
+            self._coordinator.loop.abandon()  # the server leases again, for the same step, members that nobody had
         self._steps.assign(assignment, now)
-        return self._coordinator.assigned(now)
+        return self._coordinator.loop.open_next(now)
 
     def _hold(self, step: int, digest: bytes | TrialResults | None, now: float) -> list[ServerEffect]:
         """Takes note of the step before which the replica stands after it was loaded, begun or kept."""
@@ -152,7 +152,7 @@ class Relay:
         """Says Ready above once there is a volunteer, since otherwise the server would wait for an empty relay."""
         if self._ready is None or self._coordinator is None:
             return []
-        if not any(volunteer.phase is Phase.READY for volunteer in self._coordinator.volunteers):
+        if not self._coordinator.roster.ready:
             return []
         ready, self._ready = self._ready, None
         return [ready]
@@ -161,7 +161,7 @@ class Relay:
         """Ends the step below with an Update from above; the replica takes it once, for both sides."""
         assert self._coordinator is not None, "an Update before the weights"
         assert self._steps is not None
-        effects = self._coordinator.close(self._steps.closed(update, now), now)
+        effects = self._coordinator.loop.close(self._steps.closed(update, now), now)
         return [effect for effect in effects if not isinstance(effect, ApplyUpdate)]
 
     # ---- the volunteers below
@@ -172,9 +172,9 @@ class Relay:
         if steps is None or coordinator is None or steps.step is None:
             return self._say_ready()
         step = steps.step
-        known = [v.exchange_s for v in coordinator.volunteers if v.exchange_s is not None]
+        known = [party.exchange_s for party in coordinator.roster.parties if party.exchange_s is not None]
         exchange_s = median(known) if known else 0.0
-        n_machines = sum(v.n_machines for v in coordinator.volunteers if v.phase is Phase.READY)
+        n_machines = sum(party.n_machines for party in coordinator.roster.ready)
         results = steps.hand_up(now, exchange_s=exchange_s, n_machines=max(n_machines, 1))
         effects: list[RelayEffect] = [Reply(result) for result in results]
         if steps.next_member < steps.end and (step.is_complete or now >= step.deadline):
@@ -183,19 +183,20 @@ class Relay:
 
     def _fill(self, coordinator: Coordinator, steps: UpstreamSteps, step: OpenStep, now: float) -> list[ServerEffect]:
         """Leases the missing members again, to volunteers that are done."""
+        parties = coordinator.roster.parties
         number, open_s = step.population.step, max(now - step.opened_at, LEAST_GRACE_S)
         if not step.is_complete:
-            if idle(coordinator.volunteers, number):
-                cut_late(step, coordinator.volunteers, now)
+            if idle(parties, number):
+                cut_late(step, parties, now)
             elif not step.has_results:
                 step.deadline = now + open_s  # a group takes longer than expected
                 return []
-        helpers = idle(coordinator.volunteers, number)
+        helpers = idle(parties, number)
         holes = holes_in(step.leases, steps.next_member, steps.end)
         cut = pieces(holes, len(helpers), step.population.group_size)
         if helpers and cut:
             step.deadline = min(steps.deadline, now + open_s)
         effects: list[ServerEffect] = []
-        for volunteer, (first_member, quota) in zip(helpers, cut, strict=False):
-            effects += coordinator.lease_again(volunteer, first_member, quota, now)
+        for party, (first_member, quota) in zip(helpers, cut, strict=False):
+            effects += coordinator.loop.lease_again(party, first_member, quota, now)
         return effects

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.leases.open_step import OpenStep
-from fedlearn.coordination.people.roster import Volunteer
+from fedlearn.coordination.people.roster import Party
 from fedlearn.coordination.steps.closing import ClosedStep, StepPace, report_of
 from fedlearn.coordination.steps.middle import group_means, middle_mean
 from fedlearn.coordination.steps.report import StepReport
@@ -74,7 +74,7 @@ class UpstreamSteps:
         self,
         step: int,
         last: Update | None,  # noqa: ARG002
-        ready: Sequence[Volunteer],  # noqa: ARG002
+        ready: Sequence[Party],  # noqa: ARG002
         *,
         pace: StepPace,  # noqa: ARG002
         first_member: int,  # noqa: ARG002

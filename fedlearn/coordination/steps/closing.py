@@ -9,7 +9,7 @@ import msgspec
 from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.reputation import Reputation
-from fedlearn.coordination.people.roster import Volunteer
+from fedlearn.coordination.people.roster import Party
 from fedlearn.coordination.steps.divergence import DivergenceWatch
 from fedlearn.coordination.steps.middle import group_means, middle_mean
 from fedlearn.coordination.steps.report import StepReport
@@ -71,11 +71,11 @@ def report_of(step: OpenStep, update: Update, loss: float | None, *, now: float)
     )
 
 
-def settle_leases(step: OpenStep, volunteers: Iterable[Volunteer], ledger: Ledger, *, now: float) -> None:
+def settle_leases(step: OpenStep, parties: Iterable[Party], ledger: Ledger, *, now: float) -> None:
     """Takes back all leases: credits what counts, and notes who was late."""
     best = step.most_done
-    for volunteer in volunteers:
-        take_back(step, volunteer, best, now=now)
+    for party in parties:
+        take_back(step, party, best, now=now)
     for lease in step.leases:
         if lease.n_counted:
             for holder, n_members in _shared(lease.standing.holders, lease.n_counted):
@@ -91,16 +91,16 @@ def _shared(holders: Sequence[Reputation], n_members: int) -> list[tuple[Reputat
     return [(holder, n_members * (place + 1) // n - n_members * place // n) for place, holder in enumerate(holders)]
 
 
-def take_back(step: OpenStep, volunteer: Volunteer, best: float, *, now: float) -> None:
+def take_back(step: OpenStep, party: Party, best: float, *, now: float) -> None:
     """Takes a lease back; `best` is the greatest share that anybody has done of a lease."""
-    lease, volunteer.lease = volunteer.lease, None
+    lease = party.end(now)
     if lease is None or lease.is_done:
         return
-    volunteer.measure(lease.n_finite, now - lease.leased_at)
+    party.measure(lease.n_finite, now - lease.leased_at)
     if lease.is_late(best):
-        volunteer.standing.was_late()
+        party.standing.was_late()
     if lease.n_received == 0:
-        volunteer.standing.rest(step.population.step)
+        party.standing.rest(step.population.step)
 
 
 @final
@@ -118,15 +118,15 @@ class StepPace:
         """Changes the seconds that steps may be open from now on."""
         self._planned_s = self.time_per_step = planned_s
 
-    def least_s(self, volunteers: Iterable[Volunteer]) -> float:
+    def least_s(self, parties: Iterable[Party]) -> float:
         """The shortest useful step, in seconds: travel time should be a small part of it; at most half of
         `time_per_step`."""
-        return min(EXCHANGES * self.exchange_s(volunteers), self.time_per_step / 2)
+        return min(EXCHANGES * self.exchange_s(parties), self.time_per_step / 2)
 
-    def exchange_s(self, volunteers: Iterable[Volunteer]) -> float:
-        """The time that an Assignment and its Result travel for three quarters of the volunteers, in seconds; 0:
+    def exchange_s(self, parties: Iterable[Party]) -> float:
+        """The time that an Assignment and its Result travel for three quarters of the parties, in seconds; 0:
         unknown."""
-        known = sorted(volunteer.exchange_s for volunteer in volunteers if volunteer.exchange_s is not None)
+        known = sorted(party.exchange_s for party in parties if party.exchange_s is not None)
         # The second of three, so that one slow line among few does not set the pace.
         return known[3 * (len(known) - 1) // 4] if known else 0.0
 

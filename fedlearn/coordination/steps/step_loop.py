@@ -5,15 +5,15 @@ Update is journalled, broadcast together with the next Assignments, and applied 
 volunteers already work on the next step.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import final
 
 from fedlearn.coordination.audits.auditor import Auditor
-from fedlearn.coordination.effects import AppendToJournal, ApplyUpdate, Broadcast, Notice, Peer, ServerEffect
+from fedlearn.coordination.effects import AppendToJournal, ApplyUpdate, Broadcast, Notice, ServerEffect
 from fedlearn.coordination.leases.leasing import give, lease_out, send_block
 from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.credit import Ledger
-from fedlearn.coordination.people.roster import Phase, Volunteer
+from fedlearn.coordination.people.roster import Party, Roster
 from fedlearn.coordination.steps.closing import ClosedStep, StepPace, settle_leases
 from fedlearn.coordination.steps.step_source import StepSource
 from fedlearn.es.update import Update
@@ -21,12 +21,12 @@ from fedlearn.es.update import Update
 
 @final
 class StepLoop:
-    """Goes on from `step`; `last` is the Update before it. `volunteers` are those that come and go meanwhile."""
+    """Goes on from `step`; `last` is the Update before it. The `roster` changes meanwhile."""
 
     def __init__(
         self,
         steps: StepSource,
-        volunteers: Mapping[Peer, Volunteer],
+        roster: Roster,
         *,
         step: int,
         last: Update | None,
@@ -47,7 +47,7 @@ class StepLoop:
         """The largest share of a step that one owner of volunteers is asked for."""
         self.is_over = False
         self._steps = steps
-        self._volunteers = volunteers
+        self._roster = roster
         self._auditor = auditor
         self._ledger = ledger
         self._first_member = 0
@@ -67,11 +67,21 @@ class StepLoop:
         """Seconds until the open step closes; 0 without one."""
         return max(self.open.deadline - now, 0.0) if self.open is not None else 0.0
 
+    @property
+    def is_between_steps(self) -> bool:
+        """Whether no step is open, and the replica has taken the last one."""
+        return not self.has_open_step and self.closed is None
+
+    @property
+    def has_open_step(self) -> bool:
+        """Whether volunteers work on a step, which its Update will end."""
+        return self.open is not None
+
     def open_next(self, now: float) -> list[ServerEffect]:
-        """Opens the next step, if none is open and a volunteer is ready for it."""
+        """Opens the next step, if none is open and a party is ready for it."""
         if self.open is not None or self.is_over or self.completion:
             return []
-        ready = [v for v in self._volunteers.values() if v.phase is Phase.READY]
+        ready = self._roster.ready
         if not ready:
             return []
         step = self._steps.open(self.step, self.last, ready, pace=self.pace, first_member=self._first_member, now=now)
@@ -83,12 +93,12 @@ class StepLoop:
             *lease_out(step, ready, self._auditor, last_s=self.pace.last_s, most=self.most),
         ]
 
-    def lease_again(self, volunteer: Volunteer, first_member: int, quota: int, now: float) -> list[ServerEffect]:
-        """Asks a volunteer for members of the open step that nobody leases any more."""
+    def lease_again(self, party: Party, first_member: int, quota: int, now: float) -> list[ServerEffect]:
+        """Asks a party for members of the open step that nobody leases any more."""
         assert self.open is not None, "leasing without an open step"
-        is_held = not self._auditor.trusts(volunteer.standing)
-        lease = self.open.lease_again(first_member, quota, volunteer.standing, is_held=is_held, now=now)
-        return give(volunteer, lease, self.open)
+        is_held = not self._auditor.trusts(party.standing)
+        lease = self.open.lease_again(first_member, quota, party.standing, is_held=is_held, now=now)
+        return give(party, lease, self.open)
 
     def tick(self, now: float) -> list[ServerEffect]:
         """Closes a step whose time is up."""
@@ -100,7 +110,7 @@ class StepLoop:
             return self._close(step, now)
         if step.has_results:
             return []  # which wait for a verdict; nobody is asked for others meanwhile
-        if not any(v.phase is Phase.READY and v.lease is None for v in self._volunteers.values()):
+        if not any(party.lease is None for party in self._roster.ready):
             return []  # a group of a large model may take longer than anybody thought: its first Result will close it
         # Nobody finished a group, and somebody else is there: ask again. Whoever is at work on the old ones will be
         # asked again too, hence more time.
@@ -123,14 +133,14 @@ class StepLoop:
     def close(self, closed: ClosedStep, now: float) -> list[ServerEffect]:
         """Ends the step with this outcome."""
         if self.open is not None:
-            settle_leases(self.open, self._volunteers.values(), self._ledger, now=now)
+            settle_leases(self.open, self._roster.parties, self._ledger, now=now)
             self.pace.closed(closed.report.duration_s, first_s=self.open.first_result_at - self.open.opened_at)
         self._auditor.alarm(on=closed.is_alarming)
         self.closed, update = closed, closed.update
         self.last, self.open, self._first_member = update, None, 0
         self.step += 1
         effects: list[ServerEffect] = [AppendToJournal(update)]
-        followers = [volunteer for volunteer in self._volunteers.values() if volunteer.follows_updates]
+        followers = [volunteer for volunteer in self._roster.volunteers.values() if volunteer.follows_updates]
         for volunteer in followers:
             # Whoever joined while the step was open had no Assignment of it, which brings the block.
             effects += send_block(volunteer, update.block)
@@ -139,9 +149,9 @@ class StepLoop:
 
     def abandon(self) -> None:
         """Gives up the open step: further results of it are not taken."""
-        for volunteer in self._volunteers.values():
-            if volunteer.lease is not None:
-                volunteer.lease, volunteer.cut_at = None, self.step
+        for party in self._roster.parties:
+            if party.lease is not None:
+                party.lease, party.cut_at = None, self.step
         self.open = None
 
     def end(self) -> None:
@@ -151,7 +161,7 @@ class StepLoop:
     def _close(self, step: OpenStep, now: float) -> list[ServerEffect]:
         return self.close(self._steps.close(step, now), now)
 
-    def _news(self, n_local_steps: int, ready: Sequence[Volunteer]) -> list[ServerEffect]:
+    def _news(self, n_local_steps: int, ready: Sequence[Party]) -> list[ServerEffect]:
         """A notice where the number of local steps has changed."""
         if n_local_steps == self._n_local_steps:
             return []

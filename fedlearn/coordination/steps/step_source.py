@@ -6,7 +6,7 @@ from typing import Protocol, final
 
 from fedlearn.coordination.leases.limiting import counted_speeds
 from fedlearn.coordination.leases.open_step import OpenStep
-from fedlearn.coordination.people.roster import Volunteer
+from fedlearn.coordination.people.roster import Party
 from fedlearn.coordination.plan import RunPlan
 from fedlearn.coordination.steps.closing import ClosedStep, StepPace, close_step
 from fedlearn.coordination.steps.divergence import DivergenceWatch
@@ -31,13 +31,13 @@ class StepSource(Protocol):
         self,
         step: int,
         last: Update | None,
-        ready: Sequence[Volunteer],
+        ready: Sequence[Party],
         *,
         pace: StepPace,
         first_member: int,
         now: float,
     ) -> OpenStep | None:
-        """The step for the volunteers that are ready, with member numbers from `first_member` on; None: not yet."""
+        """The step for the parties that are ready, with member numbers from `first_member` on; None: not yet."""
 
     def close(self, step: OpenStep, now: float) -> ClosedStep:
         """Makes the Update of the results so far, and the step's figures."""
@@ -69,7 +69,7 @@ class OwnSteps:
         self,
         step: int,
         last: Update | None,
-        ready: Sequence[Volunteer],
+        ready: Sequence[Party],
         *,
         pace: StepPace,
         first_member: int,
@@ -79,14 +79,14 @@ class OwnSteps:
             return None
         strategy, layout = self._strategy, self._plan.layout
         members_per_s = sum(speed or 0.0 for speed in counted_speeds(ready, self._plan.max_share))
-        known = [volunteer.member_s for volunteer in ready if volunteer.member_s is not None]
+        known = [party.member_s for party in ready if party.member_s is not None]
         population = ask(
             strategy,
             step,
             last,
             members_per_s=members_per_s,
             least_s=pace.least_s(ready),
-            n_machines=sum(volunteer.n_machines for volunteer in ready),
+            n_machines=sum(party.n_machines for party in ready),
             member_s=median(known) if known else 0.0,
         )
         return OpenStep(

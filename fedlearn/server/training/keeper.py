@@ -1,12 +1,11 @@
 """The state that a server serves: a replica, blocks of data, the latest Updates, and a place to record events."""
 
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from fedlearn.callback import Begun
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
-from fedlearn.coordination.crews.crews import Crews
 from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.credit import Entry
 from fedlearn.coordination.people.roster import Held
@@ -22,13 +21,6 @@ from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
 from fedlearn.wire.encoding.parcel import Parcel
 
 
-class Seating(NamedTuple):
-    """The crews, and the source of their parts."""
-
-    crews: Crews
-    parts: ReplicaParts
-
-
 class Keeper(Protocol):
     """The source that a server serves from: a run's own replica and files, or a relay's replica."""
 
@@ -38,6 +30,10 @@ class Keeper(Protocol):
     @property
     def layout(self) -> ParameterLayout:
         """The layout of the weights."""
+
+    @property
+    def parts(self) -> ReplicaParts:
+        """Parts of the replica, for crews."""
 
     @property
     def run_name(self) -> str:
@@ -57,9 +53,6 @@ class Keeper(Protocol):
 
     def coordinator(self, now: float, rules: AuthenticationRules | None = None) -> Coordinator:
         """A coordinator that goes on at the replica's step."""
-
-    def crews(self, coordinator: Coordinator) -> Seating | None:
-        """The crews for volunteers that can't hold a whole replica; None where nobody is seated."""
 
     def begun(self) -> Begun:
         """The facts that callbacks are told first."""

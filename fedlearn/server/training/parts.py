@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import final
 
-from fedlearn.coordination.crews.crew import Tensors
+from fedlearn.coordination.crews.crew_plan import Tensors
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.server.training.recent import Outgoing
 from fedlearn.tasks.holding import Holding
@@ -20,13 +20,13 @@ class ReplicaParts:
         self._layouts: dict[Tensors, ParameterLayout] = {}
         """Layouts of the parts that were asked for: the same ones are digested in every step."""
 
-    def part_message(self, tensors: Tensors) -> Outgoing:
+    def message(self, tensors: Tensors) -> Outgoing:
         """The message that brings a seat with these tensors to where the replica is."""
         replica = self._holding.replica
         snapshot = replica.snapshot(self._layout_of(tensors))
         return snapshot, pack(snapshot)
 
-    def part_digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:
+    def digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:
         """The step that the replica stands before, and the digests of some parts of it."""
         replica = self._holding.replica
         digests = replica.digests([self._layout_of(tensors) for tensors in parts])

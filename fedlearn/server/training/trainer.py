@@ -12,7 +12,6 @@ from fedlearn.callback import Begun
 from fedlearn.config import journal_bytes_kept
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
-from fedlearn.coordination.crews.crews import Crews
 from fedlearn.coordination.crews.planning import CrewPlanner, crew_planner_of, undivided_of
 from fedlearn.coordination.operator import RunOperator
 from fedlearn.coordination.people.authentication import AuthenticationRules
@@ -33,7 +32,6 @@ from fedlearn.runs.run import Run
 from fedlearn.server.training.changing import changed, changes_of, told
 from fedlearn.server.training.examination import Examination, examine
 from fedlearn.server.training.figures import step_metrics
-from fedlearn.server.training.keeper import Seating
 from fedlearn.server.training.no_loss import cause
 from fedlearn.server.training.order_inbox import OrderInbox
 from fedlearn.server.training.parts import ReplicaParts
@@ -64,6 +62,7 @@ class Trainer:
     def __init__(self, run: Run, rebuilt: Rebuilt, journal: Journal, digest: bytes) -> None:
         self.run = run
         self._holding = rebuilt.holding
+        self.parts = ReplicaParts(rebuilt.holding)
         self._retracer = Retracer(rebuilt.holding, run.prepared.invitation)
         self._digest = digest
         """Digest of the present replica."""
@@ -207,7 +206,7 @@ class Trainer:
             duration_s=config.run.duration,
             seats=config.server.seats,
             show=self.run.prepared.examiner.show,
-            replica_bytes=self._draftsman.replica_bytes if self._draftsman is not None else replica_bytes,
+            replica_bytes=self._crew_planner.replica_bytes if self._crew_planner is not None else replica_bytes,
             undivided=undivided,
         )
 
@@ -225,17 +224,12 @@ class Trainer:
             earned=earned,
             lottery=SystemRandom(),
             rules=rules,
+            planner=self._crew_planner,
+            is_direct=self.run.config.server.direct,
         )
 
-    def crews(self, coordinator: Coordinator) -> Seating | None:
-        """The crews for volunteers that can't hold a whole replica; None where the model is not shared as a graph."""
-        if self._draftsman is None:
-            return None
-        crews = Crews(coordinator, self._draftsman, begun_at=self.replica.step, is_direct=self.run.config.server.direct)
-        return Seating(crews, ReplicaParts(self._holding))
-
     @cached_property
-    def _draftsman(self) -> CrewPlanner | None:
+    def _crew_planner(self) -> CrewPlanner | None:
         return crew_planner_of(self.run.prepared.invitation, self.run.config)
 
     @cached_property

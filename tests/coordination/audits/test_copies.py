@@ -3,9 +3,10 @@ from random import Random
 from fedlearn.coordination.audits.auditor import Auditor
 from fedlearn.coordination.audits.copies import deal
 from fedlearn.coordination.leases.open_step import OpenStep
+from fedlearn.coordination.leases.sharing import Share
 from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.reputation import PROOF_GROUPS, Reputation
-from fedlearn.coordination.people.roster import Share, Volunteer
+from fedlearn.coordination.people.roster import Volunteer
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
@@ -26,9 +27,11 @@ def dealt(shares: list[Share], seed: int) -> tuple[OpenStep, set[int]]:
     step = OpenStep(population, opened_at=0.0, deadline=1.0, first_member=40, layout=LAYOUT)
     auditor = Auditor(1.0, Ledger(0, 0.0, work_per_member=1), lottery=Random(seed))
     leases = deal(step, shares, auditor)
-    assert sorted(volunteer.peer for volunteer, _ in leases) == sorted(share.volunteer.peer for share in shares)
-    assert all(lease.quota <= share.n_groups * GROUP for share in shares for v, lease in leases if v is share.volunteer)
-    return step, {volunteer.peer for volunteer, lease in leases if lease.is_copy}
+    assert {party for party, _ in leases} == {share.party for share in shares}
+    assert all(
+        lease.quota <= share.n_groups * GROUP for share in shares for party, lease in leases if party is share.party
+    )
+    return step, {party.volunteers[0].peer for party, lease in leases if lease.is_copy}
 
 
 def test_only_whom_a_step_waits_for_and_the_server_trusts_checks_or_is_checked() -> None:
@@ -46,9 +49,9 @@ def test_only_whom_a_step_waits_for_and_the_server_trusts_checks_or_is_checked()
         checking |= peers
         assert len(peers) == 1
         for lease in step.leases:
-            holder = next(share for share in shares if share.volunteer.standing is lease.standing)
-            assert not lease.overlaps or holder.volunteer.peer in {1, 2, 3} - peers
-            assert lease.is_held == (holder.volunteer.peer in (5, 6))
+            holder = next(share for share in shares if share.party.standing is lease.standing)
+            assert not lease.overlaps or holder.party.volunteers[0].peer in {1, 2, 3} - peers
+            assert lease.is_held == (holder.party.volunteers[0].peer in (5, 6))
             assert lease.gates == holder.gates
     assert checking == {1, 2, 3}
 
@@ -87,7 +90,7 @@ def test_crews_check_nobody_and_nobody_but_the_server_checks_them() -> None:
     for seed in range(30):
         step, peers = dealt([share_of(1, 4), pair, alone, share_of(2, 4)], seed)
         checking |= peers
-        (lease,) = [lease for lease in step.leases if lease.standing is pair.volunteer.standing]
+        (lease,) = [lease for lease in step.leases if lease.standing is pair.party.standing]
         assert not lease.overlaps
         assert not lease.is_held
     assert checking == {1, 2, 8}

@@ -14,11 +14,11 @@ def test_result_of_a_lease_that_was_given_up_is_ignored() -> None:
     scene = Scene()
     scene.join(1)
     scene.join(2)
-    scene.coordinator.abandon()
-    scene._perform(scene.coordinator.assigned(scene.now))
+    scene.coordinator.loop.abandon()
+    scene._perform(scene.coordinator.loop.open_next(scene.now))
     assert scene.say(1, late_result(4 * GROUP)) == []
     assert parted(scene.say(2, late_result(0)))[2][0] == "refused"
-    assert [volunteer.peer for volunteer in scene.coordinator.volunteers] == [1]
+    assert [volunteer.peer for volunteer in scene.coordinator.roster.volunteers.values()] == [1]
 
 
 def test_who_was_on_the_way_to_weights_that_were_replaced_is_sent_others() -> None:

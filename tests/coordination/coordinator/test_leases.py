@@ -189,7 +189,7 @@ def test_speed_of_a_machine_is_that_of_all_results_of_its_lease() -> None:
     scene.join(1)
     scene.now += 2.0
     scene.report(1, GROUP, busy_s=0.5 * GROUP)
-    (volunteer,) = scene.coordinator.volunteers
+    (volunteer,) = scene.coordinator.roster.volunteers.values()
     assert volunteer.member_s == 0.5
     scene.now += 5.0
     scene.report(1, 2 * GROUP, busy_s=0.5 * 3 * GROUP, n_machines=2)

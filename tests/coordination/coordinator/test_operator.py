@@ -161,9 +161,9 @@ def test_name_that_several_have_sends_nobody_away() -> None:
     assert sorted(parted(scene.send_away("twin"))) == [1, 2], "one identity"
     scene = Scene()
     scene.join(1)
-    volunteers = list(scene.coordinator.volunteers)
+    volunteers = list(scene.coordinator.roster.volunteers.values())
     scene.join(2)
-    for volunteer in scene.coordinator.volunteers:
+    for volunteer in scene.coordinator.roster.volunteers.values():
         volunteer.name = "twin"
     assert len(volunteers) == 1
     with pytest.raises(ValueError, match="expected one, 'twin' are several; give the first digits of an identity"):

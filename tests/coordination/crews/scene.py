@@ -11,8 +11,7 @@ import numpy as np
 
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
-from fedlearn.coordination.crews.crew import CrewPlan, StageSpec, Tensors
-from fedlearn.coordination.crews.crews import Crews
+from fedlearn.coordination.crews.crew_plan import CrewPlan, StageSpec, Tensors
 from fedlearn.coordination.effects import (
     Apply,
     Begin,
@@ -41,7 +40,6 @@ from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update
 from fedlearn.net.memory import MemoryLink
 from fedlearn.server.performer import ServerPerformer
-from fedlearn.server.training.keeper import Seating
 from fedlearn.server.training.recent import Outgoing
 from fedlearn.simulation.kept import Kept
 from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
@@ -69,7 +67,7 @@ def digest_of(step: int, tensors: Tensors = WHOLE) -> bytes:
 
 
 @final
-class ThreePlaces:
+class ThreeStages:
     """A planner: a tensor each."""
 
     wire: ActivationCodec = "float32"
@@ -77,15 +75,15 @@ class ThreePlaces:
     def __init__(self) -> None:
         self.shards = 1
 
-    def fits(self, place: StageSpec, memory_bytes: int) -> bool:
-        return place.need_bytes <= memory_bytes
+    def fits(self, stage: StageSpec, memory_bytes: int) -> bool:
+        return stage.need_bytes <= memory_bytes
 
     def draft(self, memories: Sequence[int]) -> CrewPlan | None:
         if len(memories) < N_SEATS:
             return None
         sent = [MEMBER_BYTES, MEMBER_BYTES, 0]
-        places = tuple(StageSpec((name,), MEMORY, n_bytes, 0, 3) for name, n_bytes in zip(WHOLE, sent, strict=True))
-        return CrewPlan((1, 2), self.shards, places, tuple(range(N_SEATS)), WINDOW)
+        stages = tuple(StageSpec((name,), MEMORY, n_bytes, 0, 3) for name, n_bytes in zip(WHOLE, sent, strict=True))
+        return CrewPlan((1, 2), self.shards, stages, tuple(range(N_SEATS)), WINDOW)
 
     def lack(self, memories: Sequence[int]) -> str:
         return f"{N_SEATS - len(memories)} more are needed"
@@ -100,10 +98,11 @@ class Trainer:
         self.journal: list[Update] = []
         self.losses: list[float | None] = []
         self.relayed: list[dict[str, tuple[int, int, int]]] = []
+        self.parts = self
 
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
         del may_replay
-        return [self.part_message(WHOLE)]
+        return [self.message(WHOLE)]
 
     def missed(self, held: Held) -> list[Outgoing] | None:
         del held
@@ -147,11 +146,11 @@ class Trainer:
             **msgspec.structs.asdict(report), shown={}, work_per_s=0.0, bytes_in=0, bytes_out=0, digest="", time=0.0
         )
 
-    def part_message(self, tensors: Tensors) -> Outgoing:
+    def message(self, tensors: Tensors) -> Outgoing:
         snapshot = Snapshot(self.step, digest_of(self.step, tensors), np.zeros(1, np.float32), {}, {})
         return snapshot, pack(snapshot)
 
-    def part_digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:
+    def digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:
         return self.step, {tensors: digest_of(self.step, tensors) for tensors in parts}
 
 
@@ -258,13 +257,22 @@ class Scene:
         self._works: deque[Callable[[], None]] = deque()
         plan = msgspec.structs.replace(PLAN, replica_bytes=REPLICA_BYTES, audit=audit, steps_per_block=2)
         steps = OwnSteps(plan, STRATEGY)
+        self.planner = ThreeStages()
         self.coordinator = Coordinator(
-            plan, steps, step=0, last=None, digest=digest_of(0), now=self.clock, lottery=Random(seed)
+            plan,
+            steps,
+            step=0,
+            last=None,
+            digest=digest_of(0),
+            now=self.clock,
+            lottery=Random(seed),
+            planner=self.planner,
+            is_direct=is_direct,
         )
-        self.planner = ThreePlaces()
-        self.crews = Crews(self.coordinator, self.planner, begun_at=0, is_direct=is_direct)
+        assert self.coordinator.crews is not None
+        self.crews = self.coordinator.crews
         trainer: Any = self.trainer  # it has what the effects of crews need
-        self.performer = ServerPerformer(trainer, self.coordinator, self, self.kept, Seating(self.crews, trainer))
+        self.performer = ServerPerformer(trainer, self.coordinator, self, self.kept)
         self.operator = RunOperator(self.coordinator, steps)
 
     # ---- what happens
@@ -335,7 +343,7 @@ class Scene:
 
     def send_away(self, peer: Peer) -> None:
         """The operator does so."""
-        volunteer = next((v for v in self.coordinator.volunteers if v.peer == peer), None)
+        volunteer = next((v for v in self.coordinator.roster.volunteers.values() if v.peer == peer), None)
         if volunteer is not None and volunteer.name:
             self.performer.perform(self.operator.send_away(volunteer.name, "Ada", self.clock))
 

@@ -30,7 +30,7 @@ def scene_with(audit: Audit, monkeypatch: pytest.MonkeyPatch, n: int = N_SEATS) 
 
 
 def volunteer(scene: Scene, peer: int) -> Volunteer:
-    return scene.coordinator.volunteer(peer)
+    return scene.coordinator.roster.volunteers[peer]
 
 
 def test_a_claim_has_all_that_seats_sent_of_its_group(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from fedlearn.coordination.crews.crew import Crew, CrewPlan, SeatHolder, SeatState, StageSpec
+from fedlearn.coordination.crews.crew import Crew, SeatHolder
+from fedlearn.coordination.crews.crew_plan import CrewPlan, StageSpec
 from fedlearn.coordination.effects import Send
-from fedlearn.coordination.people.roster import Volunteer
+from fedlearn.coordination.leases.lease import Lease
+from fedlearn.coordination.people.roster import Phase, Volunteer
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.wire.messages import Activations, Assignment, Result, Seat, Taken
 
@@ -15,16 +18,20 @@ FIRST = 64
 BATCH = 5
 WINDOW = 3
 LEASE = Assignment(5, b"", Perturbation(0.1, 1), GROUP, FIRST, 128, 1.0)
-PLACES = (StageSpec(("a",), 100, 8, 64, BATCH), StageSpec(("b", "c"), 200, 4, 0, BATCH))
+STAGES = (StageSpec(("a",), 100, 8, 64, BATCH), StageSpec(("b", "c"), 200, 4, 0, BATCH))
+
+
+def begin(crew: Crew, now: float) -> None:
+    crew.begin(Lease(FIRST, LEASE.quota, leased_at=now), LEASE)
 
 
 @pytest.fixture
 def crew() -> Crew:
     """Of two, with a lease of 128 members from 64 on."""
-    made = Crew(3, CrewPlan((2,), 1, PLACES, (0, 1), WINDOW))
+    made = Crew(3, CrewPlan((2,), 1, STAGES, (0, 1), WINDOW), "float16")
     for place, name in enumerate(["Ada", "Bo"]):
         made.seat(SeatHolder(Volunteer(place + 1, name=name)), place)
-    made.lease(LEASE, now=0.0)
+    begin(made, 0.0)
     return made
 
 
@@ -37,19 +44,19 @@ def result(first: int, count: int) -> Result:
 
 
 def test_a_place_is_named_with_what_it_sends(crew: Crew) -> None:
-    assert crew.message(0, wire="float16") == Seat(3, (2,), 1, 0, "float16", BATCH, WINDOW, 8, 64)
+    assert crew.message(0) == Seat(3, (2,), 1, 0, "float16", BATCH, WINDOW, 8, 64)
     assert [holder.tensors for holder in crew.seated] == [("a",), ("b", "c")]
     assert crew.name == "crew 3 (Ada, Bo)"
 
 
 def test_a_crew_is_ready_once_all_its_parts_were_found_right(crew: Crew) -> None:
-    is_ready = [crew.is_ready]
+    is_complete = [crew.is_complete]
     for holder in crew.seated:
         assert holder.needs_part
-        holder.line, holder.confirmed_at = SeatState.ACTIVE, 0
-        is_ready.append(crew.is_ready)
+        holder.volunteer.phase, holder.confirmed_at = Phase.READY, 0
+        is_complete.append(crew.is_complete)
     crew.free(crew.seated[0], 7.0)
-    assert [*is_ready, crew.is_ready] == [False, False, True, False]
+    assert [*is_complete, crew.is_complete] == [False, False, True, False]
     assert crew.incomplete_since == 7.0
     assert [holder.volunteer.name for holder in crew.seated] == ["Bo"]
 
@@ -60,8 +67,8 @@ def test_who_was_sent_a_part_is_no_spare_before_it_answers(crew: Crew) -> None:
     crew.free(holder, 0.0)
     assert holder.tensors == ()
     spare = []
-    for line in SeatState:
-        holder.line = line
+    for phase in (Phase.WAITING, Phase.SYNCING, Phase.READY):
+        holder.volunteer.phase = phase
         spare.append(holder.is_spare)
     assert spare == [True, False, True]
 
@@ -124,8 +131,7 @@ def test_no_more_than_a_group_and_a_window_go_on_before_losses_are_handed_up(cre
         say(crew, 1, result(first, GROUP))
     assert fill(crew) == FIRST + 2 * GROUP + 5
     assert crew.make_room() == [Send(1, Taken(5, FIRST + GROUP))]
-    crew.hand_up(result(FIRST, GROUP))
-    assert crew.make_room() == [Send(1, Taken(5, FIRST + 2 * GROUP))]
+    assert crew.hand_up(result(FIRST, GROUP)) == [Send(1, Taken(5, FIRST + 2 * GROUP))]
 
 
 @pytest.mark.parametrize("member", [0, FIRST, FIRST + 6, FIRST + GROUP, 2**62])
@@ -192,8 +198,8 @@ def test_who_has_been_given_work_is_to_answer_by_its_time(crew: Crew) -> None:
 
 def test_nobody_is_waited_for_once_the_step_is_over_but_who_was_sent_a_part(crew: Crew) -> None:
     first, last = crew.seated
-    last.line, last.due = SeatState.SYNCING, 70.0
-    crew.end_lease(0.0)
+    last.volunteer.phase, last.due = Phase.SYNCING, 70.0
+    crew.end(0.0)
     assert (first.due, last.due, crew.assignment) == (None, 70.0, None)
     crew.free(last, 0.0)
     assert last.due == 70.0, "it must answer before it is given another seat"
@@ -201,15 +207,15 @@ def test_nobody_is_waited_for_once_the_step_is_over_but_who_was_sent_a_part(crew
 
 def test_a_step_that_ends_gives_nobody_new_time(crew: Crew) -> None:
     first, last = crew.seated
-    crew.end_lease(20.0)
-    crew.lease(LEASE, 100.0)
+    crew.end(20.0)
+    begin(crew, 100.0)
     assert (first.due, last.due) == (110.0, None), "of 30 s it used 20 in the step before"
     crew.took(first, activations(64, 5), 105.0)
     assert (first.due, last.due) == (135.0, 135.0)
 
 
 def test_a_first_seat_that_may_not_go_on_owes_nothing_until_there_is_room(crew: Crew) -> None:
-    crew.window = 1
+    crew.plan = replace(crew.plan, window=1)
     first = crew.seated[0]
     crew.took(first, activations(64, 5), 105.0)
     assert first.due is None
@@ -220,7 +226,7 @@ def test_a_first_seat_that_may_not_go_on_owes_nothing_until_there_is_room(crew: 
 def test_who_is_excused_has_twice_as_long_from_then_on(crew: Crew) -> None:
     first, _ = crew.seated
     first.excuse()
-    crew.lease(LEASE, 100.0)
+    begin(crew, 100.0)
     assert first.due == 160.0
     crew.took(first, activations(64, 5), 150.0)
     assert first.due == 210.0
@@ -231,15 +237,18 @@ def test_what_seats_sent_is_kept_until_its_losses_are_handed_up(crew: Crew) -> N
     for first, count in [(FIRST, 5), (FIRST + 5, 3), (FIRST + 8, 5)]:
         crew.took(ada, activations(first, count), 60.0)
     crew.took(bo, result(FIRST, GROUP), 60.0)
-    log = crew.log(FIRST, GROUP, wire="float16")
+    log = crew.log(FIRST, GROUP)
+    assert log is not None
     assert (log.cuts, log.shards, log.wire, log.batch) == ((2,), 1, "float16", BATCH)
     assert [[said.first_member for said in sent] for sent in log.sent] == [[FIRST, FIRST + 5]]
     assert log.is_whole
     crew.hand_up(result(FIRST, GROUP))
     assert crew.taken == FIRST + GROUP
     assert [said.first_member for said in crew.sent[0]] == [FIRST + GROUP]
-    assert not crew.log(FIRST, GROUP, wire="float16").is_whole
-    crew.end_lease(60.0)
+    log = crew.log(FIRST, GROUP)
+    assert log is not None
+    assert not log.is_whole
+    crew.end(60.0)
     assert crew.sent == [[]]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from fedlearn.coordination.crews.crew import STALL_S
 from fedlearn.wire.limits import LOADING_LIMIT_S, message_limit_s
@@ -97,7 +98,7 @@ def test_what_ended_where_the_lease_begins_is_left_alone(scene: Scene) -> None:
         scene.settle(len(scene.trainer.journal) + 1)
         for holder in scene.crews._holders.values():
             lease = holder.crew.assignment if holder.crew is not None else None
-            if lease is not None and lease.first_member > 0 and holder.place == 0:
+            if lease is not None and lease.first_member > 0 and holder.stage == 0:
                 peer, late, first = holder.peer, scene.machines[holder.peer], lease.first_member
     late.link.client.send(activations(late, first - 3))
     scene.hear(peer)
@@ -152,6 +153,19 @@ def test_who_was_sent_a_part_and_never_answers_loses_its_place() -> None:
     scene.settle(2)
     assert len(scene.trainer.journal) >= 2
     assert any("volunteer 2 has not answered" in notice for notice in scene.kept.notices)
+
+
+def test_nothing_but_losses_counts_of_what_the_last_seat_reports(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = scene.machines[3].link.client
+    send = client.send
+
+    def add(said: Message) -> None:
+        send(replace(said, variance_left=0.5, n_machines=7, busy_s=1e-3) if isinstance(said, Result) else said)
+
+    monkeypatch.setattr(client, "send", add)
+    scene.settle(len(scene.trainer.journal) + 3)
+    assert {metrics.variance_left for metrics in scene.kept.metrics} == {None}
+    assert [(crew.n_machines, crew.exchange_s) for crew in scene.coordinator.roster.crews] == [(1, None)]
 
 
 def goes_on_with_a_spare(scene: Scene, without: int) -> None:

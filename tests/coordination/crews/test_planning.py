@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedlearn.config import ConfigError, RunConfig, Schema
-from fedlearn.coordination.crews.crew import StageSpec
+from fedlearn.coordination.crews.crew_plan import StageSpec
 from fedlearn.graphs.planning.crews import Machine, PlannedCrews
 from fedlearn.graphs.planning.fitting import Cutting, Cuttings, fitting_plan
 from fedlearn.graphs.planning.parts import Needs
@@ -40,10 +40,10 @@ def draftsman(seats: int = 0, wire: ActivationCodec = "float32") -> CrewPlanner:
 def test_as_many_seats_as_are_wanted_hold_every_tensor_once(seats: int) -> None:
     draft = draftsman(seats).draft([0] * seats)
     assert draft is not None
-    assert (len(draft.places), len(draft.cuts), sorted(draft.order)) == (seats, seats - 1, list(range(seats)))
-    held = [name for place in draft.places for name in place.tensors]
+    assert (len(draft.stages), len(draft.cuts), sorted(draft.order)) == (seats, seats - 1, list(range(seats)))
+    held = [name for place in draft.stages for name in place.tensors]
     assert sorted(held) == sorted(NAMES)
-    for place in draft.places:
+    for place in draft.stages:
         assert place.need_bytes > PARAMETER_BYTES
 
 
@@ -55,7 +55,7 @@ def test_places_say_what_their_part_of_the_graph_sends() -> None:
     draft = draftsman(3, "int8-delta").draft([0, 0, 0])
     assert draft is not None
     parts = [GraphPart(attachment(), draft.cuts, place, seed=1, device="cpu", max_bytes=2**40) for place in range(3)]
-    for place, part, following in zip(draft.places, parts, [*parts[1:], None], strict=True):
+    for place, part, following in zip(draft.stages, parts, [*parts[1:], None], strict=True):
         assert set(place.tensors) == {tensor.name for tensor in part.layout.tensors}
         received = [] if following is None else list(following.receives.values())
         n_values = sum(torch.Size(shape).numel() for shape in received)
@@ -63,8 +63,8 @@ def test_places_say_what_their_part_of_the_graph_sends() -> None:
         assert n_values <= place.member_bytes <= 1.2 * n_values
     exact = draftsman(3).draft([0, 0, 0])
     assert exact is not None
-    assert [place.group_bytes for place in exact.places] == [0, 0, 0]
-    assert [place.member_bytes for place in exact.places] == [place.group_bytes for place in draft.places]
+    assert [place.group_bytes for place in exact.stages] == [0, 0, 0]
+    assert [place.member_bytes for place in exact.stages] == [place.group_bytes for place in draft.stages]
 
 
 def test_who_lends_too_little_together_waits() -> None:
@@ -77,7 +77,7 @@ def test_a_place_is_for_those_who_lend_enough() -> None:
     planner = draftsman()
     draft = planner.draft([planner.replica_bytes * 4 // 5] * 2)
     assert draft is not None
-    for place in draft.places:
+    for place in draft.stages:
         enough = place.need_bytes
         assert [planner.fits(place, memory) for memory in (enough - 1, enough, 0)] == [False, True, True]
 
@@ -87,13 +87,13 @@ def test_a_batch_fits_into_what_a_place_needs() -> None:
     planner = draftsman()
     draft = planner.draft([planner.replica_bytes * 4 // 5] * 2)
     assert draft is not None
-    for number, place in enumerate(draft.places):
+    for number, place in enumerate(draft.stages):
         part = GraphPart(attachment(), draft.cuts, number, seed=1, device="cpu", max_bytes=place.need_bytes)
         assert 1 < place.batch <= MEMBERS_AT_LEAST
         assert place.batch * part.member_bytes() <= place.need_bytes
     whole = draftsman(2).draft([0, 0])
     assert whole is not None
-    assert {place.batch for place in whole.places} == {MOST_AT_ONCE}
+    assert {place.batch for place in whole.stages} == {MOST_AT_ONCE}
 
 
 def test_what_may_wait_at_a_place_is_a_quarter_of_what_its_volunteer_lends() -> None:
@@ -102,15 +102,15 @@ def test_what_may_wait_at_a_place_is_a_quarter_of_what_its_volunteer_lends() -> 
     draft = planner.draft([least, 2 * least, 3 * least])
     assert draft is not None
     assert draft.window >= 2
-    assert [place.waiting_bytes for place in draft.places] == [
+    assert [place.waiting_bytes for place in draft.stages] == [
         0,
-        *(draft.window * (place.batch * place.member_bytes + place.group_bytes) for place in draft.places[:-1]),
+        *(draft.window * (place.batch * place.member_bytes + place.group_bytes) for place in draft.stages[:-1]),
     ]
     lent = [(number + 1) * least for number in draft.order]
-    assert all(4 * place.waiting_bytes <= its for place, its in zip(draft.places, lent, strict=True))
+    assert all(4 * place.waiting_bytes <= its for place, its in zip(draft.stages, lent, strict=True))
     assert any(
         4 * (draft.window + 1) * place.waiting_bytes > draft.window * its
-        for place, its in zip(draft.places, lent, strict=True)
+        for place, its in zip(draft.stages, lent, strict=True)
     ), "no room is left unused"
 
 
@@ -123,7 +123,7 @@ def test_a_batch_of_large_activations_is_small(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(seating, "MESSAGE_BYTES", 3 * 2 * 4 * 8 * 16)  # of three members
     draft = draftsman(3).draft([0, 0, 0])
     assert draft is not None
-    assert {place.batch for place in draft.places} == {3}
+    assert {place.batch for place in draft.stages} == {3}
 
 
 def config_of(**values: int | str) -> RunConfig:
@@ -202,10 +202,10 @@ def test_a_head_that_nobody_holds_is_cut_into_as_few_shards_as_fit(seats: int) -
     assert draft is not None
     assert draft.shards == 2
     assert "cut into 2 shards, since what volunteers lend holds no division of whole tensors" in draft.reason
-    for place, number in zip(draft.places, draft.order, strict=True):
+    for place, number in zip(draft.stages, draft.order, strict=True):
         assert place.need_bytes <= lent[number]
     layout = unpacked(words()).layout
-    parts = [part_layout(layout, place.tensors) for place in draft.places]
+    parts = [part_layout(layout, place.tensors) for place in draft.stages]
     assert sum(part.size for part in parts) == layout.size
 
 
@@ -213,7 +213,7 @@ def test_places_of_shards_run_in_what_they_need() -> None:
     planner = CrewPlanner.of(words(), seats=0, wire="float32")
     draft = planner.draft([int(0.55 * planner.replica_bytes), *[int(0.35 * planner.replica_bytes)] * 2])
     assert draft is not None
-    for number, place in enumerate(draft.places):
+    for number, place in enumerate(draft.stages):
         made = {"shards": draft.shards, "seed": 1, "max_bytes": place.need_bytes}
         part = GraphPart(words(), draft.cuts, number, device="cpu", **made)
         assert {rows_of(name).tensor for name in place.tensors} == {tensor.name for tensor in part.layout.tensors}
@@ -250,7 +250,7 @@ def test_many_members_travel_at_once_only_where_all_seats_have_room() -> None:
     for lent, batch in (([0, 0], MOST_AT_ONCE), ([2**40, 0], MOST_AT_ONCE), ([planner.replica_bytes] * 2, 7)):
         draft = planner.draft(lent)
         assert draft is not None
-        assert {place.batch for place in draft.places} == {batch}
+        assert {place.batch for place in draft.stages} == {batch}
 
 
 def test_who_lends_next_to_nothing_keeps_others_from_no_crew_of_any_size() -> None:

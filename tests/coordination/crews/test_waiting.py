@@ -3,7 +3,8 @@ from typing import final
 
 import pytest
 
-from fedlearn.coordination.crews.crew import Crew, CrewPlan, SeatHolder, StageSpec
+from fedlearn.coordination.crews.crew import Crew, SeatHolder
+from fedlearn.coordination.crews.crew_plan import CrewPlan, StageSpec
 from fedlearn.coordination.crews.waiting import who_waits
 from fedlearn.coordination.people.roster import Volunteer
 from fedlearn.wire.encoding.activations import ActivationCodec
@@ -14,8 +15,8 @@ from tests.coordination.crews.scene import N_SEATS, Scene
 class Planner:
     wire: ActivationCodec = "float32"
 
-    def fits(self, place: StageSpec, memory_bytes: int) -> bool:
-        return place.need_bytes <= memory_bytes
+    def fits(self, stage: StageSpec, memory_bytes: int) -> bool:
+        return stage.need_bytes <= memory_bytes
 
     def draft(self, memories: Sequence[int]) -> CrewPlan | None:
         raise AssertionError(f"nobody is seated here: {memories}")
@@ -27,7 +28,8 @@ class Planner:
 @pytest.fixture
 def crew() -> Crew:
     """Of two who hold their parts."""
-    made = Crew(3, CrewPlan((2,), 1, (StageSpec(("a",), 1, 1, 0, 1), StageSpec(("b",), 1, 0, 0, 1)), (0, 1), 4))
+    stages = (StageSpec(("a",), 1, 1, 0, 1), StageSpec(("b",), 1, 0, 0, 1))
+    made = Crew(3, CrewPlan((2,), 1, stages, (0, 1), 4), "float32")
     for place, name in enumerate(["Ada", "Bo"]):
         made.seat(SeatHolder(Volunteer(place + 1, name=name)), place)
     return made

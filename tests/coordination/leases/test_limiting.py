@@ -1,8 +1,9 @@
 import pytest
 
 from fedlearn.coordination.leases.limiting import counted_speeds
+from fedlearn.coordination.leases.sharing import share_step
 from fedlearn.coordination.people.reputation import Reputation
-from fedlearn.coordination.people.roster import Volunteer, share_step
+from fedlearn.coordination.people.roster import Volunteer
 
 
 def volunteers(

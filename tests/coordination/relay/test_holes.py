@@ -44,4 +44,4 @@ def test_who_is_done_or_has_nothing_is_idle_and_the_fastest_comes_first() -> Non
         volunteer(6, standing=Reputation("", benched_until=8)),
     ]
     assert idle([done, *others, new], 7) == [new, done]
-    assert [v.peer for v in idle(others, 8)] == [5, 6]
+    assert [v.volunteers[0].peer for v in idle(others, 8)] == [5, 6]

@@ -9,7 +9,7 @@ import pytest
 from fedlearn.coordination.audits.auditor import Auditor
 from fedlearn.coordination.effects import AppendToJournal, ApplyUpdate, Broadcast, Notice, Peer, Send
 from fedlearn.coordination.people.credit import Ledger
-from fedlearn.coordination.people.roster import Phase, Volunteer
+from fedlearn.coordination.people.roster import Phase, Roster, Volunteer
 from fedlearn.coordination.steps.step_loop import StepLoop
 from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.es.perturbation import Perturbation
@@ -34,7 +34,7 @@ class Scene:
         ledger = Ledger(0, NOW, work_per_member=1)
         self.course = StepLoop(
             self.steps,
-            self.volunteers,
+            Roster(self.volunteers),
             step=0,
             last=None,
             time_per_step=TIME_PER_STEP,

@@ -12,6 +12,7 @@ from fedlearn.config import ConfigError
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import EndRun, Notice, SaveCheckpoint, ServerEffect
 from fedlearn.coordination.operator import RunOperator
+from fedlearn.coordination.steps.step_loop import StepLoop
 from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.server.training.order_inbox import INTERVAL_S, OrderInbox
 from fedlearn.storage.orders import (
@@ -96,12 +97,12 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def test_pause_is_answered_once_the_run_is_still(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Coordinator, "is_between_steps", False)
+    monkeypatch.setattr(StepLoop, "is_between_steps", False)
     slip = scene.order(Pause("Ada"))
     assert scene.operator.paused_by == "Ada"
     assert scene.said == ["Ada paused the run"]
     assert answer_to(slip) is None
-    monkeypatch.setattr(Coordinator, "is_between_steps", True)
+    monkeypatch.setattr(StepLoop, "is_between_steps", True)
     scene.look()
     assert answer_to(slip) == Answer(True, "paused at step 7")
     withdraw(slip)
@@ -119,10 +120,10 @@ def test_run_goes_on(scene: Scene) -> None:
 
 
 def test_who_waits_for_a_pause_hears_that_it_was_taken_back(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Coordinator, "is_between_steps", False)
+    monkeypatch.setattr(StepLoop, "is_between_steps", False)
     slip = scene.order(Pause("Ada"))
     scene.order(GoOn("Bob"))
-    monkeypatch.setattr(Coordinator, "is_between_steps", True)
+    monkeypatch.setattr(StepLoop, "is_between_steps", True)
     scene.look()
     assert answer_to(slip) == Answer(False, "Bob let the run go on before the open step had ended")
 
@@ -162,7 +163,7 @@ def test_run_is_finished_where_it_stands_if_no_step_is_open(scene: Scene) -> Non
 
 
 def test_open_step_is_the_last_of_a_run_that_is_finished(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Coordinator, "has_open_step", True)
+    monkeypatch.setattr(StepLoop, "has_open_step", True)
     assert scene.answer(Finish("Ada")) == Answer(True, "it ends at step 8")
     scene.perform(scene.coordinator.tick(1.0))
     assert scene.effects == []

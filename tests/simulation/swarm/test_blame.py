@@ -68,7 +68,7 @@ def verdicts_of(stage: Stage) -> list[Verdict]:
 
 
 def standings_of(stage: Stage) -> dict[str, Reputation]:
-    return {volunteer.name: volunteer.standing for volunteer in stage.swarm.coordinator.volunteers}
+    return {volunteer.name: volunteer.standing for volunteer in stage.swarm.coordinator.roster.volunteers.values()}
 
 
 @pytest.mark.parametrize(
