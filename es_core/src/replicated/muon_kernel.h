@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "replicated/kernels.h"
 #include "vectors.h"
@@ -34,7 +33,6 @@ constexpr int kMuonRows = smaller(kLanes, kRegisters == 32 ? 8 : 4);  // of a ti
 constexpr int kMuonVectors = 2;                      // of a tile
 
 typedef Whole Wholes __attribute__((vector_size(kLanes * sizeof(Whole))));
-typedef std::make_unsigned_t<Whole> UnsignedWholes __attribute__((vector_size(kLanes * sizeof(Whole))));
 
 [[gnu::always_inline]] inline Ints add_products(Ints acc, Words panel, std::uint32_t word) {
 #if defined(FEDLEARN_DOT_PRODUCTS)
@@ -150,15 +148,18 @@ void muon_move(const OrthogonalWork& work, float* weights, const MuonStep& step,
     });
 }
 
-// Row `row` of rows [.][length] <- the nearest integers to factor times that of the matrix; gives the sum of squares.
-[[gnu::always_inline]] inline std::int32_t round_row(Whole* rows, std::int32_t* sums, const float* matrix,
+// Row `row` of rows [.][length] <- the nearest integers to factor times that of the matrix, which becomes the same where
+// it is kept; gives the sum of squares.
+template <bool IsKept>
+[[gnu::always_inline]] inline std::int32_t round_row(Whole* rows, std::int32_t* sums, float* matrix,
                                                      std::int64_t length, std::int64_t row, float factor) {
-    const float* numbers = matrix + row * length;
+    float* numbers = matrix + row * length;
     Whole* wholes = rows + row * length;
     Ints sum{}, squares{};
     for (std::int64_t i = 0; i < length; i += kLanes) {
         const Floats whole = nearest_integer(load<Floats>(numbers + i) * factor);
         const Ints integers = __builtin_convertvector(whole, Ints);
+        if constexpr (IsKept) store(numbers + i, whole);
         store(wholes + i, __builtin_convertvector(integers, Wholes));
         sum += integers;
         squares += integers * integers;
@@ -181,15 +182,16 @@ void panel_of_rows(std::uint32_t* panels, const Whole* rows, std::int64_t length
 }
 
 // Words of all panels that kLanes rows from `first` on stand in: a word has the numbers of neighbouring rows.
-void words_of_panels(std::uint32_t* panels, const Whole* rows, std::int64_t n_rows, std::int64_t length,
+void words_of_panels(std::uint32_t* panels, const float* matrix, std::int64_t n_rows, std::int64_t length,
                      std::int64_t first) {
+    constexpr std::uint32_t kMask = kPerWord == 4 ? 0xFF : 0xFFFF;
     const std::int64_t n_words = n_rows / kPerWord;
     for (std::int64_t row = first; row < first + kLanes; row += kPerWord)
         for (std::int64_t column = 0; column < length; column += kLanes) {
             Words word{};
             for (int i = 0; i < kPerWord; ++i) {
-                const auto numbers = load<UnsignedWholes>(rows + (row + i) * length + column);
-                word |= __builtin_convertvector(numbers, Words) << (32 / kPerWord * i);
+                const Floats whole = load<Floats>(matrix + (row + i) * length + column);
+                word |= (reinterpret_cast<Words>(__builtin_convertvector(whole, Ints)) & kMask) << (32 / kPerWord * i);
             }
             store(panels + column * n_words + row / kPerWord * kLanes, word ^ kPanelFlip);
         }
@@ -210,12 +212,13 @@ std::int32_t muon_round(const OrthogonalWork& work, float factor, std::int64_t f
     auto* rows = static_cast<Whole*>(work.matrix_rows);
     std::int32_t greatest = 0;
     for (std::int64_t row = first; row < first + kLanes; ++row) {
-        const std::int32_t squares = round_row(rows, work.matrix_sums, work.matrix, work.columns, row, factor);
+        const std::int32_t squares =
+            round_row<true>(rows, work.matrix_sums, work.matrix, work.columns, row, factor);
         work.squares[row] = squares;
         greatest = squares > greatest ? squares : greatest;
     }
     panel_of_rows(work.row_panels, rows, work.columns, first);
-    words_of_panels(work.column_panels, rows, work.rows, work.columns, first);
+    words_of_panels(work.column_panels, work.matrix, work.rows, work.columns, first);
     return greatest;
 }
 
@@ -224,7 +227,7 @@ void muon_pack_square(const OrthogonalWork& work, std::int64_t first) {
     auto* rows = static_cast<Whole*>(work.square_rows);
     mirror(work.square, work.rows, first);
     for (std::int64_t row = first; row < first + kLanes; ++row)
-        round_row(rows, work.square_sums, work.square, work.rows, row, 1.0f);
+        round_row<false>(rows, work.square_sums, work.square, work.rows, row, 1.0f);
     panel_of_rows(work.square_panels, rows, work.rows, first);
 }
 
@@ -254,7 +257,9 @@ template <int Vectors, class Use>
             for (int j = 0; j < Vectors; ++j) acc[i][j] = add_products(acc[i][j], right[j], left);
         }
     }
+#pragma GCC unroll 8
     for (int i = 0; i < kMuonRows; ++i)
+#pragma GCC unroll 2
         for (int j = 0; j < Vectors; ++j) use(row + i, column + j * kLanes, __builtin_convertvector(acc[i][j], Floats));
 }
 
@@ -303,23 +308,21 @@ std::int32_t muon_polynomial(const OrthogonalWork& work, float cubic, float quin
     return greatest_lane(greatest);
 }
 
-// Rows from `first` to `last` of the matrix <- linear * X + scale * B X, with X its integers and B the nearest integers to factor * square;
+// Rows from `first` to `last` of the matrix X <- linear * X + scale * B X, with B the nearest integers to factor * square;
 // gives the greatest magnitude's bits.
 std::int32_t muon_product(const OrthogonalWork& work, float factor, float linear, float scale, std::int64_t first,
                           std::int64_t last) {
-    const auto* matrix_rows = static_cast<const Whole*>(work.matrix_rows);
     auto* rows = static_cast<Whole*>(work.square_rows);
     for (std::int64_t block = first; block < last; block += kLanes) mirror(work.square, work.rows, block);
     for (std::int64_t row = first; row < last; ++row)
-        round_row(rows, work.square_sums, work.square, work.rows, row, factor);
+        round_row<false>(rows, work.square_sums, work.square, work.rows, row, factor);
     const WholeProduct p{rows, work.square_sums, work.column_panels, work.rows / kPerWord};
     Ints greatest{};
     whole_product<false>(p, first, last, work.columns, [&](std::int64_t row, std::int64_t column, Floats sums) {
-        const std::int64_t at = row * work.columns + column;
-        const Floats whole = __builtin_convertvector(load<Wholes>(matrix_rows + at), Floats);
-        const Floats result = linear * whole + scale * sums;
+        float* at = work.matrix + row * work.columns + column;
+        const Floats result = linear * load<Floats>(at) + scale * sums;
         greatest = greatest_bits(greatest, result);
-        store(work.matrix + at, result);
+        store(at, result);
     });
     return greatest_lane(greatest);
 }
