@@ -18,7 +18,8 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.measure import parser_of, print_tables, use_processors
-from benchmarks.models.own_model import BATCH_SIZE, Subject, backprop, gpt, judged
+from benchmarks.models.own_model import backprop
+from benchmarks.models.subjects import BATCH_SIZE, Subject, gpt, judged
 from fedlearn.config import ConfigError
 from fedlearn.library.training import configured
 from fedlearn.runs.creation import create
@@ -117,7 +118,7 @@ def adam(subject: Subject, rate: float, *, volunteers: int, n_steps: int, seed: 
     model = make()
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(2.0 * (1.0 - step / n_steps), 1.0))
-    training = backprop(subject, model, optimizer, volunteers * BATCH_SIZE, seed)
+    training = backprop(subject, model, [optimizer], volunteers * BATCH_SIZE, seed)
     for _ in range(n_steps):
         next(training)
         schedule.step()

@@ -1,40 +1,45 @@
-"""A module of one's own by gradients over fedlearn's default settings, beside PyTorch's Adam alone, on one core.
+"""A module of one's own by gradients over fedlearn's default settings, beside PyTorch's optimizers alone, on one core.
 
-Both have seconds of processor time. Adam's rate is constant, the best of several. A run of fedlearn is one process with
-the server's half, a volunteer that is sent the model as a graph, both replicas, the journal and all messages; only
-sockets are missing. It is given a share of Adam's seconds, and its schedule ends with them. The loss is that of rows
-that neither has seen, in nats; for the transformer in bits per character.
+All have seconds of processor time. Adam's rate is constant, the best of several. With `--falling` there are Adam and
+Muon, too, with the rate that falls in the second half, as in runs of fedlearn that have an end. A run of fedlearn is
+one process with the server's half, a volunteer that is sent the model as a graph, both replicas, the journal and all
+messages; only sockets are missing. It is given a share of Adam's seconds, and its schedule ends with them. The loss is
+that of rows that nobody has seen, in nats; for the transformers in bits per character.
+
+With `--accuracy` the seconds are those until rows that nobody has seen are classified so well; runs of fedlearn then
+have no end, and `--seconds` bounds all. Looking does not count.
 """
 
+import argparse
+import itertools
 import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
-from benchmarks.measure import parser_of, print_tables, use_processors
+from benchmarks.measure import Stopwatch, parser_of, print_tables, use_processors
 from fedlearn.config import ConfigError
 from fedlearn.library.training import configured
 from fedlearn.runs.creation import create
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.simulation.swarm import Swarm
-from fedlearn.tasks.blocks import Columns
 
 try:
     import torch
     from torch import Tensor, nn
-    from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 except ImportError:
     sys.exit("own_model.py needs PyTorch: pip install 'fedlearn[torch]'")
 
-from fedlearn.tasks.torch.small_gpt import Shape, language_task, windows_of
-from fedlearn.tasks.torch.supervised import Judge, Rows, Supervised, supervised
+from benchmarks.models.subjects import BATCH_SIZE, Subject, judged, new_model, subject_of
+from fedlearn.tasks.torch.hidden import hidden_matrices
 
-BATCH_SIZE = 32
+MUON_RATES = (0.02, 0.01)
+"""Of PyTorch's Muon, and of Adam for all that is no hidden matrix; the best of five and of three for the small GPT."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -50,147 +55,282 @@ class Row(msgspec.Struct, frozen=True):
     accuracy: float | None = None
 
 
-class Subject(msgspec.Struct, frozen=True):
-    """A model with its data."""
+class Reached(msgspec.Struct, frozen=True):
+    """When one learner was as accurate as asked; nothing where it never was."""
 
-    task: Supervised
-    loss: Judge
-    unit: float = 1.0
-    """What a loss in nats is divided by."""
-    accuracy: Judge | None = None
-
-
-def gpt(text: bytes) -> Subject:
-    """A causal transformer of two blocks that reads the bytes of a text."""
-    shape = Shape(context=64, width=64, n_layers=2, n_heads=4)
-    task = language_task(windows_of(text, shape), shape, batch_size=BATCH_SIZE, settings={})
-    return Subject(task, task._metrics["loss"], math.log(2))
+    model: str
+    learner: str
+    accuracy: float
+    seconds: float | None
+    steps: int
 
 
-def _digits(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> Subject:
-    from sklearn.datasets import load_digits
-
-    images, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(labels))
-    columns: Columns = {
-        "image": (images[order] / 16).astype(np.float32).reshape(-1, *shape),
-        "label": labels[order].astype(np.int64),
-    }
-    n_training = len(order) * 4 // 5
-    training = {name: column[:n_training] for name, column in columns.items()}
-    held_out = {name: column[n_training:] for name, column in columns.items()}
-
-    def loss(model: nn.Module, rows: Rows) -> Tensor:
-        return F.cross_entropy(model(rows["image"]), rows["label"])
-
-    def accuracy(model: nn.Module, rows: Rows) -> float:
-        return float((model(rows["image"]).argmax(-1) == rows["label"]).float().mean())
-
-    return Subject(supervised(make, loss, training, held_out=held_out, batch_size=BATCH_SIZE), loss, 1.0, accuracy)
+def adam(model: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
+    """PyTorch's Adam."""
+    return [torch.optim.Adam(model.parameters(), lr=rate)]
 
 
-def mlp() -> Subject:
-    """A perceptron with a hidden layer, on handwritten digits."""
-    return _digits(lambda: nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)), (64,))
-
-
-def cnn() -> Subject:
-    """Two convolutions and a head, on handwritten digits."""
-
-    def make() -> nn.Module:
-        layers = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1)]
-        return nn.Sequential(*layers, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10))
-
-    return _digits(make, (1, 8, 8))
-
-
-def judged(subject: Subject, model: nn.Module) -> tuple[float, float | None]:
-    """The loss of a model on held-out rows, and its accuracy where it has one."""
-    rows = {name: torch.as_tensor(column) for name, column in subject.task.held_out.items()}
-    with torch.no_grad():
-        loss = float(subject.loss(model, rows)) / subject.unit
-        return loss, None if subject.accuracy is None else float(subject.accuracy(model, rows))
+def muon(model: nn.Module) -> list[torch.optim.Optimizer]:
+    """PyTorch's Muon for the hidden matrices that it takes, Adam for all else."""
+    hidden = hidden_matrices(model)
+    named = dict(model.named_parameters())
+    matrices = [name for name, parameter in named.items() if name in hidden and parameter.dim() == 2]
+    others = [parameter for name, parameter in named.items() if name not in matrices]
+    rate, other_rate = MUON_RATES
+    return [
+        torch.optim.Muon([named[name] for name in matrices], lr=rate, weight_decay=0.0),
+        torch.optim.Adam(others, lr=other_rate),
+    ]
 
 
 def backprop(
-    subject: Subject, model: nn.Module, optimizer: torch.optim.Optimizer, batch_size: int, seed: int
+    subject: Subject,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    batch_size: int,
+    seed: int,
+    rows: range | None = None,
 ) -> Iterator[None]:
-    """Takes a step of PyTorch's optimizer each time, for ever."""
+    """Takes a step of PyTorch's optimizers, each for its own parameters, each time, for ever.
+
+    Batches are drawn from these rows of the data; None means from all.
+    """
     columns = {name: torch.as_tensor(column) for name, column in subject.task.data.items()}
-    n_rows = len(next(iter(columns.values())))
+    rows = rows or range(len(next(iter(columns.values()))))
     generator = torch.Generator().manual_seed(seed)
     while True:
-        rows = torch.randint(n_rows, (batch_size,), generator=generator)
-        optimizer.zero_grad()
-        loss = subject.loss(model, {name: column[rows] for name, column in columns.items()})
+        drawn = rows.start + rows.step * torch.randint(len(rows), (batch_size,), generator=generator)
+        model.zero_grad()
+        loss = subject.loss(model, {name: column[drawn] for name, column in columns.items()})
         assert isinstance(loss, Tensor)
         loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         yield
 
 
-def adam(name: str, subject: Subject, rate: float, seconds: float, seed: int) -> Row:
-    """PyTorch's Adam with a constant rate."""
-    torch.manual_seed(0)
-    make = subject.task._model
-    assert not isinstance(make, nn.Module)
-    model = make()
-    training = backprop(subject, model, torch.optim.Adam(model.parameters(), lr=rate), BATCH_SIZE, seed)
-    steps, began = 0, time.process_time()
-    while time.process_time() - began < seconds:
+def falling(optimizers: Sequence[torch.optim.Optimizer], share: Callable[[], float]) -> Callable[[], None]:
+    """Sets rates that fall to zero in the second half of a run, of which `share` has passed."""
+    schedules = [
+        torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: min(max(2.0 * (1.0 - share()), 0.0), 1.0))
+        for optimizer in optimizers
+    ]
+
+    def set_rates() -> None:
+        for schedule in schedules:
+            schedule.step()
+
+    return set_rates
+
+
+def in_pytorch(
+    name: str,
+    learner: str,
+    subject: Subject,
+    optimizers_of: Callable[[nn.Module], list[torch.optim.Optimizer]],
+    *,
+    seconds: float,
+    seed: int,
+    falls: bool = False,
+) -> Row:
+    """PyTorch alone."""
+    model = new_model(subject)
+    optimizers = optimizers_of(model)
+    training = backprop(subject, model, optimizers, BATCH_SIZE, seed)
+    steps, watch = 0, Stopwatch(time.process_time)
+    set_rates = falling(optimizers, lambda: watch.seconds() / seconds)
+    watch.start()
+    while watch.seconds() < seconds:
         next(training)
         steps += 1
-    return Row(name, f"Adam, {rate:g}", seconds, 1.0, steps, *judged(subject, model))
+        if falls:
+            set_rates()
+    return Row(name, learner, seconds, 1.0, steps, *judged(subject, model))
+
+
+class Alone:
+    """A server of fedlearn and its volunteers, usually one, in this process."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        clock: Callable[[], float],
+        settings: Mapping[str, str | float],
+        folder: str,
+        volunteers: int = 1,
+    ) -> None:
+        given = {"volunteers": volunteers, "threads": 1, "sample_time": 0.0, "audit": 0.0, "runs": folder, **settings}
+        kind, task, config = configured(subject.task, given, always={})
+        self.trainer, _ = Trainer.open(create(kind, config, task))
+        self.swarm = Swarm(self.trainer, clock)
+        for number in range(volunteers):
+            self.swarm.join(f"benchmark {number}", threads=1)
+
+    def advance(self) -> bool:
+        """Goes on to the end of the next step; False where there is none."""
+        step = self.trainer.replica.step
+        while self.trainer.replica.step == step and self.swarm.reason is None:
+            self.swarm.advance()
+        return self.swarm.reason is None
 
 
 def fedlearn_alone(
     name: str, subject: Subject, seconds: float, share: float, seed: int, settings: Mapping[str, str | float]
 ) -> Row:
-    """A server and one volunteer of fedlearn in this process."""
+    """A run of fedlearn that ends after a share of the seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        given = {**settings, "runs": folder, "duration": share * seconds, "seed": seed, "audit": 0.0}
-        given |= {"volunteers": 1, "threads": 1, "sample_time": 0.0}
-        kind, task, config = configured(subject.task, given, always={})
-        trainer, _ = Trainer.open(create(kind, config, task))
-        swarm = Swarm(trainer, time.process_time)
-        swarm.join("benchmark", threads=1)
-        while swarm.reason is None:
-            swarm.advance()
-        subject.task.load(trainer.replica.weights)
-        steps = trainer.replica.step
-        trainer.close()
+        alone = Alone(subject, time.process_time, {**settings, "duration": share * seconds, "seed": seed}, folder)
+        while alone.advance():
+            pass
+        subject.task.load(alone.trainer.replica.weights)
+        steps = alone.trainer.replica.step
+        alone.trainer.close()
     return Row(name, "fedlearn", share * seconds, share, steps, *judged(subject, subject.task.model))
+
+
+def reached(
+    name: str,
+    learner: str,
+    subject: Subject,
+    accuracy: float,
+    steps: Iterator[nn.Module],
+    watch: Stopwatch,
+    most_s: float,
+) -> Reached:
+    """When the model that each step gives first is as accurate; the watch stands still while it is judged.
+
+    The model before the first step comes first, and building it does not count.
+    """
+    next(steps)
+    n_steps = 0
+    while watch.seconds() < most_s:
+        watch.start()
+        model = next(steps)
+        watch.stop()
+        n_steps += 1
+        _, found = judged(subject, model)
+        if found is not None and found >= accuracy:
+            return Reached(name, learner, accuracy, watch.seconds(), n_steps)
+    return Reached(name, learner, accuracy, None, n_steps)
+
+
+def pytorch_models(subject: Subject, rate: float, seed: int) -> Iterator[nn.Module]:
+    """The model before and after each step of PyTorch's Adam."""
+    model = new_model(subject)
+    yield model
+    for _ in backprop(subject, model, adam(model, rate), BATCH_SIZE, seed):
+        yield model
+
+
+def fedlearn_models(
+    subject: Subject, seed: int, watch: Stopwatch, settings: Mapping[str, str | float]
+) -> Iterator[nn.Module]:
+    """The model before and after each step of a run of fedlearn that has no end."""
+    with tempfile.TemporaryDirectory() as folder:
+        alone = Alone(subject, watch.seconds, {**settings, "seed": seed}, folder)
+        yield subject.task.model
+        try:
+            while alone.advance():
+                subject.task.load(alone.trainer.replica.weights)
+                yield subject.task.model
+        finally:
+            alone.trainer.close()
+
+
+def to_accuracy(
+    name: str,
+    subject: Subject,
+    accuracy: float,
+    *,
+    rates: Sequence[float],
+    most_s: float,
+    seed: int,
+    settings: Mapping[str, str | float],
+) -> list[Reached]:
+    """Adam at its best rate, and fedlearn."""
+    found = []
+    for rate in rates:
+        watch = Stopwatch(time.process_time)
+        models = pytorch_models(subject, rate, seed)
+        found.append(reached(name, f"Adam, {rate:g}", subject, accuracy, models, watch, most_s))
+    best = min(found, key=lambda row: math.inf if row.seconds is None else row.seconds)
+    watch = Stopwatch(time.process_time)
+    models = fedlearn_models(subject, seed, watch, settings)
+    return [best, reached(name, "fedlearn", subject, accuracy, models, watch, most_s)]
+
+
+def to_seconds(
+    name: str,
+    subject: Subject,
+    seconds: float,
+    seed: int,
+    options: argparse.Namespace,
+    settings: Mapping[str, str | float],
+) -> list[Row]:
+    """All learners for so many seconds."""
+    constant = (
+        in_pytorch(name, f"Adam, {rate:g}", subject, partial(adam, rate=rate), seconds=seconds, seed=seed)
+        for rate in options.rates
+    )
+    rows = [min(constant, key=lambda row: row.loss)]
+    if options.falling:
+        falls = (
+            in_pytorch(
+                name,
+                f"Adam, {rate:g}, falling",
+                subject,
+                partial(adam, rate=rate),
+                seconds=seconds,
+                seed=seed,
+                falls=True,
+            )
+            for rate in options.rates
+        )
+        rows.append(min(falls, key=lambda row: row.loss))
+        rows.append(in_pytorch(name, "Muon of PyTorch, falling", subject, muon, seconds=seconds, seed=seed, falls=True))
+    return rows + [fedlearn_alone(name, subject, seconds, share, seed, settings) for share in options.shares]
 
 
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
+    models = ["mlp", "cnn", "vit", "gpt", "gpt-10m"]
     parser = parser_of(__doc__)
-    parser.add_argument("--models", nargs="+", default=["mlp", "cnn", "gpt"], choices=["mlp", "cnn", "gpt"])
-    parser.add_argument("--text", type=Path, help="a text, for gpt")
+    parser.add_argument("--models", nargs="+", default=["mlp", "cnn", "gpt"], choices=models)
+    parser.add_argument("--text", type=Path, help="a text, for the transformers of text")
     parser.add_argument("--seconds", type=float, nargs="+", default=[12.0], help="Adam's (default: 12)")
     parser.add_argument("--shares", type=float, nargs="+", default=[0.5, 1.0], help="of them (default: 0.5 1)")
     parser.add_argument("--rates", type=float, nargs="+", default=[0.001, 0.003, 0.01], help="of Adam")
+    parser.add_argument("--falling", action="store_true", help="also Adam and Muon with rates that fall")
+    parser.add_argument("--accuracy", type=float, default=0.0, help="seconds until models are so accurate")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="(default: 1)")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings of fedlearn's runs")
     options = parser.parse_args()
     use_processors(1)
     settings = dict(pair.split("=", 1) for pair in options.set)
-    rows = []
+    rows: list[Row] = []
+    times: list[Reached] = []
     for name in options.models:
-        if name == "gpt" and options.text is None:
-            parser.error("--text: expected a text for gpt, got none")
-        subject = gpt(options.text.read_bytes()) if name == "gpt" else {"mlp": mlp, "cnn": cnn}[name]()
-        for seconds in options.seconds:
-            for seed in options.seeds:
-                best = min(
-                    (adam(name, subject, rate, seconds, seed) for rate in options.rates), key=lambda row: row.loss
-                )
-                rows.append(best)
-                try:
-                    rows += [fedlearn_alone(name, subject, seconds, s, seed, settings) for s in options.shares]
-                except ConfigError as error:
-                    parser.error(str(error))
-    print_tables("own_model", as_json=options.json, rows=rows)
+        if name.startswith("gpt") and options.text is None:
+            parser.error(f"--text: expected a text for {name}, got none")
+        subject = subject_of(name, options.text.read_bytes() if options.text else b"")
+        for seconds, seed in itertools.product(options.seconds, options.seeds):
+            try:
+                if options.accuracy:
+                    times += to_accuracy(
+                        name,
+                        subject,
+                        options.accuracy,
+                        rates=options.rates,
+                        most_s=seconds,
+                        seed=seed,
+                        settings=settings,
+                    )
+                else:
+                    rows += to_seconds(name, subject, seconds, seed, options, settings)
+            except ConfigError as error:
+                parser.error(str(error))
+    tables = {"times": times} if options.accuracy else {"rows": rows}
+    print_tables("own_model", as_json=options.json, **tables)
     return 0
 
 

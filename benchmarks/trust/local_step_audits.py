@@ -31,7 +31,7 @@ try:
 except ImportError:
     sys.exit("local_step_audits.py needs PyTorch: pip install 'fedlearn[torch]'")
 
-from benchmarks.models.own_model import Subject, cnn, gpt, mlp
+from benchmarks.models.subjects import Subject, cnn, gpt, mlp
 
 STEPS = LocalSteps(optimizer_of({"optimizer": "muon", "learning_rate": 0.021, "matrix_rate": 1.5}), 1)
 UNIT_BITS = 22
