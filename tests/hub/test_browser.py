@@ -53,6 +53,18 @@ def assert_fits(page: "Page") -> None:
         assert page.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
+def draw_one(page: "Page") -> None:
+    """Draws a digit with the mouse."""
+    canvas = page.locator("#canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 140, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 140, box["y"] + 240, steps=8)
+    page.mouse.up()
+
+
 class Listening(NamedTuple):
     """A hub whose jobs' servers are scripted."""
 
@@ -123,7 +135,7 @@ def test_a_refusal_is_shown_and_the_form_stays(live: Listening) -> None:
     with page_at(live.url) as page:
         page.locator("#layers").fill("784, 64, 9")
         page.get_by_role("button", name="Create").click()
-        playwright.expect(page.locator("#note")).to_contain_text("expected two sizes or more that end in 10")
+        playwright.expect(page.locator("#note")).to_contain_text("expected at least 10 last")
         assert page.locator("#layers").input_value() == "784, 64, 9"
 
 
@@ -139,10 +151,13 @@ def test_two_real_devices_train_what_the_form_made(tmp_path: Path) -> None:
             expect(row).to_contain_text("initialized")
             page.locator("#epochs").fill("3")
             row.get_by_role("button", name="Train").click()
-            expect(page.locator("#log")).to_contain_text("crew 1 (")
             expect(row.locator("td[title*='ada: '][title*='bob: ']")).to_have_count(1)
             assert_fits(page)
             expect(row).to_contain_text("completed")
+        draw_one(page)
+        expect(page.locator("#classes li")).to_have_count(10)
+        expect(page.locator("#classes .best")).to_have_count(1)
+        assert_fits(page)
         expect(page.locator("#log")).to_contain_text("hub: completed")
         with page.expect_download() as download:
             row.get_by_role("link", name="Model").click()

@@ -71,11 +71,15 @@ canvas.addEventListener("pointermove", draw);
 canvas.addEventListener("pointerup", () => { at = null; recognize(); });
 by("clear").addEventListener("click", clear);
 by("reader").addEventListener("change", recognize);
-addEventListener("jobs", ({ detail }) => {
-  const readers = detail.filter((job) => job.is_classifier && job.run);
+
+function offer(jobs) {
+  const readers = jobs.filter((job) => job.is_classifier && job.run);
   by("drawing").hidden = !readers.length;
   const chosen = by("reader").value;
   by("reader").replaceChildren(...readers.map((job) => Object.assign(element("option", job.job_id), { value: job.job_id })));
   if (readers.some((job) => job.job_id === chosen)) by("reader").value = chosen;
-});
+}
+
 clear();
+addEventListener("jobs", ({ detail }) => offer(detail));
+offer((await ask("GET", "api/jobs").catch(() => ({ jobs: [] }))).jobs); // jobs.js showed its first ones before this
