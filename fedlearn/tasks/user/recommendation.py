@@ -27,6 +27,11 @@ MOST_GROUPS = 128
 GROWTH = 16
 """The factor by which the population may grow as volunteers join."""
 
+LONGEST_S = 10.0
+"""Seconds that the least step takes at most: groups are halved for that, down to LEAST_GROUP_SIZE."""
+
+LEAST_GROUP_SIZE = 4
+
 DEADLINE_S = (10.0, 3600.0)
 """The least and the greatest `time_per_step`, which only cuts stragglers off: a step closes when all losses are in."""
 
@@ -37,7 +42,7 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     if config.strategy.measure == "gradients":
         return settle_gradients(config, objective, data, measure, chosen)
     reasons = list(chosen)
-    usual = objective.task.usual_population
+    usual, is_group_open = objective.task.usual_population, not config.strategy.group_size
     for key, value in (
         ("group_size", _group_size(config.strategy, usual)),
         ("sigma", SIGMA),
@@ -51,6 +56,11 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     members_per_s = measure(objective, strategy_of(config), data)
     reasons.append(Reason(f"measured: {members_per_s * objective.work_per_member:.3g} trial-{objective.unit}/s"))
     if not config.strategy.population_limit:
+        if is_group_open and (size := _quick_group_size(config.strategy.group_size, members_per_s)):
+            config = config.replace({"group_size": size})
+            reasons.append(
+                Reason(f"{LEAST_GROUPS} larger ones take more than {LONGEST_S:g} s", "group_size", str(size))
+            )
         is_cheap = usual > 0 and STEP_S * members_per_s >= CHEAP_MEMBERS
         limit, most = _population(config.strategy, members_per_s, usual if is_cheap else 0)
         config = config.replace({"population_limit": limit, "max_population": most})
@@ -74,6 +84,14 @@ def _group_size(strategy: StrategySettings, usual: int) -> int:
     while size > population:
         size //= 2
     return size
+
+
+def _quick_group_size(chosen: int, members_per_s: float) -> int:
+    """The group size of a task whose members take long; 0 where the chosen size will do."""
+    size = chosen
+    while size > LEAST_GROUP_SIZE and LEAST_GROUPS * size > LONGEST_S * members_per_s:
+        size //= 2
+    return size if size < chosen else 0
 
 
 def _population(strategy: StrategySettings, members_per_s: float, usual: int) -> tuple[int, int]:

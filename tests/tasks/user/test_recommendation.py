@@ -54,14 +54,14 @@ def test_each_choice_has_its_reason_in_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("given", "members_per_s", "expected"),
     [
-        ({}, 1.0, (128, 2048)),
+        ({}, 12.8, (128, 2048)),
         ({}, 799.0, (128, 2048)),
         ({}, 800.0, (160, 2560)),
         ({}, 10_000.0, (1984, 31_744)),
         ({}, 1e9, (4096, 65_536)),
         ({"group_size": 8}, 1e9, (1024, 16_384)),
         ({"max_population": 100}, 1e9, (96, 100)),
-        ({"max_population": 64}, 1.0, (64, 64)),
+        ({"max_population": 64}, 12.8, (64, 64)),
         ({"max_population": 5000}, 1e9, (4096, 5000)),
         # As many members as a 32-bit estimate adds up, or as any run may have.
         ({"group_size": 65536}, 1e9, (8_388_608, 15_990_784)),
@@ -80,6 +80,21 @@ def test_a_step_is_a_fifth_of_a_second_within_bounds_and_grows_sixteenfold(
 @pytest.mark.parametrize("key", ["population_limit", "max_population"])
 def test_groups_go_into_the_population_that_was_given(key: str, population: int, expected: int) -> None:
     assert settled(**{key: population}).strategy.group_size == expected
+
+
+@pytest.mark.parametrize(
+    ("members_per_s", "expected"), [(12.8, 32), (12.7, 16), (6.4, 16), (6.3, 8), (3.0, 4), (0.1, 4), (1e-9, 4)]
+)
+def test_the_first_step_of_a_task_whose_members_take_long_is_short(members_per_s: float, expected: int) -> None:
+    strategy = settled(members_per_s).strategy
+    assert (strategy.group_size, strategy.population_limit) == (expected, 4 * expected)
+
+
+@pytest.mark.parametrize("given", [{"group_size": 16}, {"population_limit": 32}])
+def test_groups_and_steps_that_were_given_stay_however_long_members_take(given: dict[str, int]) -> None:
+    strategy = settled(0.1, **given).strategy
+    assert {key: getattr(strategy, key) for key in given} == given
+    assert strategy.group_size == given.get("group_size", 32)
 
 
 def test_a_population_that_was_given_stays() -> None:
