@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from fedlearn.tasks.environment import environment
     from fedlearn.tasks.function import function
     from fedlearn.tasks.function.evolution import EvolutionStrategy
-    from fedlearn.tasks.function.minimize import Minimum, minimize
+    from fedlearn.tasks.function.minimization import Minimum
+    from fedlearn.tasks.function.minimize import minimize
     from fedlearn.tasks.task import Batch, Members, Task
     from fedlearn.tasks.torch.reward import reward
     from fedlearn.tasks.torch.supervised import supervised
@@ -24,7 +25,7 @@ _PLACES = {
     "Callback": "fedlearn.callback",
     "EvolutionStrategy": "fedlearn.tasks.function.evolution",
     "Members": "fedlearn.tasks.task",
-    "Minimum": "fedlearn.tasks.function.minimize",
+    "Minimum": "fedlearn.tasks.function.minimization",
     "Task": "fedlearn.tasks.task",
     "TensorBoard": "fedlearn.library.tensorboard",
     "Trained": "fedlearn.library.trained",

@@ -4,15 +4,28 @@ from typing import Any
 ReadJson = Callable[..., dict[str, Any]]
 
 
-def test_losses_of_both_functions_are_reported(read_json: ReadJson) -> None:
-    report = read_json("functions", "--seeds", "1", "2", "--evaluations", "640", "--no-peers")
+def test_losses_of_functions_are_reported(read_json: ReadJson) -> None:
+    report = read_json(
+        "functions",
+        "--functions",
+        "Rosenbrock",
+        "Ackley 30",
+        "--seeds",
+        "1",
+        "2",
+        "--evaluations",
+        "2000",
+        "--no-peers",
+    )
     results = report["results"]
     assert [(each["function"], each["learner"]) for each in results] == [
-        (function, "fedlearn") for function in ("Rosenbrock", "network")
+        ("Rosenbrock", "fedlearn.minimize"),
+        ("Rosenbrock", "fedlearn.function"),
+        ("Ackley 30", "fedlearn.minimize"),  # which has no settings as a task
     ]
-    assert [each["parameters"] for each in results] == [100, 201]
+    assert [each["parameters"] for each in results] == [100, 100, 30]
     for each in results:
-        assert each["evaluations"] == 640
+        assert 1950 <= each["evaluations"] <= 2001
         assert len(each["losses"]) == 2
         assert max(each["losses"]) < each["start_loss"]
     assert results[0]["start_loss"] == 99 * (100 * 0.25**2 + 0.5**2)

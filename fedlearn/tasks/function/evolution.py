@@ -40,6 +40,11 @@ Arrays = TypeVar("Arrays", Float32Array, Named)
 """One array, or arrays by name, as the search began with."""
 
 
+def usual_population(n_parameters: int) -> int:
+    """The number of members of a step by default."""
+    return min(max(POPULATION[0], 2 * n_parameters), POPULATION[1])
+
+
 @final
 class EvolutionStrategy(Generic[Arrays]):
     """An evolution strategy with ask and tell: it minimizes losses that the caller computes.
@@ -107,7 +112,7 @@ class EvolutionStrategy(Generic[Arrays]):
             raise ValueError(f"fitness_shaping: expected one of {', '.join(SHAPINGS)}, got {fitness_shaping!r}")
         tensors = {name: as_start(name, array) for name, array in named.items()}
         layout = ParameterLayout(tuple(TensorSpec(name, tensor.shape) for name, tensor in tensors.items()))
-        self.population = population or min(max(POPULATION[0], 2 * layout.size), POPULATION[1])
+        self.population = population or usual_population(layout.size)
         """Number of members of a step."""
         rate = sigma / 2 if learning_rate is None else learning_rate
         _check(sigma=sigma, learning_rate=rate, population=self.population, steps=steps, rank=rank, seed=seed)

@@ -1,131 +1,113 @@
 """Minimization of a function, in one call."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, overload
+from typing import Any, get_args, overload
 
-import msgspec
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from fedlearn.es.layout import Float32Array
-from fedlearn.tasks.function.evolution import Arrays, EvolutionStrategy, Named
+from fedlearn.tasks.function.evaluations import Evaluations
+from fedlearn.tasks.function.minimization import Method, Minimization, Minimum, Watching
+from fedlearn.tasks.function.search_space import SearchSpace
 
-
-class Minimum(msgspec.Struct, Generic[Arrays], frozen=True, eq=False, kw_only=True):
-    """The result of a search; what it shares with the results of `scipy.optimize` has their names."""
-
-    x: Arrays
-    """The point at which the search ended, float32."""
-    fun: float
-    """The value of the function at `x`."""
-    nfev: int
-    """Evaluations of the function."""
-    success: bool
-    """True if `fun` is finite, which says nothing about how good a minimum it is."""
-    message: str
-    """The reason why the search ended, or what went wrong."""
-    history: list[float]
-    """Mean loss of the members in each step, without those that are not finite."""
-
-    def __repr__(self) -> str:
-        x = {name: _short(array) for name, array in self.x.items()} if isinstance(self.x, Mapping) else _short(self.x)
-        return f"Minimum(fun={self.fun:.6g}, nfev={self.nfev}, success={self.success}, message={self.message!r}, x={x})"
+Float64Array = NDArray[np.float64]
 
 
 @overload
 def minimize(
-    f: Callable[[Named], Any],
+    fun: Callable[[dict[str, Float64Array]], Any],
     x0: Mapping[str, ArrayLike],
     *,
-    steps: int = ...,
+    bounds: Any = ...,  # noqa: ANN401
+    integrality: Any = ...,  # noqa: ANN401
+    tol: float = ...,
+    maxiter: int = ...,
+    maxfev: int = ...,
+    restarts: int = ...,
+    callback: Watching | None = ...,
+    method: Method = ...,
     sigma: float = ...,
-    learning_rate: float | None = ...,
     population: int = ...,
-    seed: int = ...,
+    workers: int = ...,
     vectorized: bool = ...,
-) -> Minimum[Named]: ...
+    seed: int = ...,
+) -> Minimum[dict[str, Float64Array]]: ...
 @overload
 def minimize(
-    f: Callable[[Float32Array], Any],
+    fun: Callable[[Float64Array], Any],
     x0: ArrayLike,
     *,
-    steps: int = ...,
+    bounds: Any = ...,  # noqa: ANN401
+    integrality: Any = ...,  # noqa: ANN401
+    tol: float = ...,
+    maxiter: int = ...,
+    maxfev: int = ...,
+    restarts: int = ...,
+    callback: Watching | None = ...,
+    method: Method = ...,
     sigma: float = ...,
-    learning_rate: float | None = ...,
     population: int = ...,
-    seed: int = ...,
+    workers: int = ...,
     vectorized: bool = ...,
-) -> Minimum[Float32Array]: ...
+    seed: int = ...,
+) -> Minimum[Float64Array]: ...
 # The signature has no annotations, which stand above, because `help` shows it.
 def minimize(  # type: ignore[no-untyped-def]
-    f,
+    fun,
     x0,
     *,
-    steps=1000,
-    sigma=0.1,
-    learning_rate=None,
+    bounds=None,
+    integrality=False,
+    tol=1e-11,
+    maxiter=0,
+    maxfev=0,
+    restarts=0,
+    callback=None,
+    method="auto",
+    sigma=0.0,
     population=0,
-    seed=0,
+    workers=1,
     vectorized=False,
+    seed=0,
 ):
-    """Minimizes `f` from `x0`, an array or arrays by name; `EvolutionStrategy` documents the settings.
+    """Minimizes `fun` from `x0`, an array or arrays by name, by evaluations alone.
 
-    With `vectorized`, `f` is given all members at once, [population, *shape], and gives [population].
+    `bounds` is (low, high) for all numbers, a pair for each, or a `scipy.optimize.Bounds`; `integrality` is true for
+    numbers that have to be integers; both are given by name where `x0` has names. The search ends when losses differ by
+    no more than `tol`, after `maxiter` steps, or after `maxfev` evaluations (0: 10,000, and 1,000 for each number).
+    With `restarts`, so many searches follow it, each with twice the population, and small ones between them, for
+    functions with many valleys. `callback` is given a `Minimum` after each step; it may raise StopIteration to end.
+
+    The method "covariance" is CMA-ES, with one number a parameter beyond 200 of them; "adam" is `EvolutionStrategy`,
+    which averages over many steps. `auto` evaluates `x0` twice, and takes "adam" where the two differ and there are
+    more than 50 parameters. `sigma` is the first standard deviation of the members, half of a usual distance between
+    `x0` and the answer (0: a quarter of the bounds' distance, or half the root mean square of `x0`, and at least 0.5).
+
+    `fun` is given one point, in as many threads as there are `workers`; with `vectorized` it is given many at once,
+    [population, *shape], and gives [population].
 
     >>> found = minimize(lambda x: ((x - 3) ** 2).sum(), [0.0, 0.0])
-    >>> found.x.round(3).tolist(), found.nfev
-    ([3.0, 3.0], 32001)
+    >>> found.x.round(5).tolist(), found.fun < 1e-10
+    ([3.0, 3.0], True)
 
     Raises:
-        ValueError: `x0` holds something else than finite numbers, or a setting is out of its range.
+        ValueError: `x0` holds something else than finite numbers, a setting is out of its range, or `fun` gives no
+            number.
     """
-    if steps < 1:
-        raise ValueError(f"steps: expected 1 or more, got {steps}")
-    es: EvolutionStrategy[Any] = EvolutionStrategy(
-        x0, sigma=sigma, learning_rate=learning_rate, population=population, steps=steps, seed=seed
-    )
-    history = []
-    for _ in range(steps):
-        losses = _losses(f, es.ask(), vectorized=vectorized)
-        finite = losses[np.isfinite(losses)]
-        history.append(float(finite.mean()) if finite.size else float("nan"))
-        es.tell(losses)
-    weights = es.weights
-    fun = float(_losses(f, _all_of(weights), vectorized=vectorized)[0])
-    message = f"{steps} steps are done"
-    if not np.isfinite(fun):
-        when = "at x" if np.isfinite(history).any() else "anywhere; check its value at x0"
-        message = f"the function is not finite {when}"
-    return Minimum(
-        x=weights,
-        fun=fun,
-        nfev=steps * es.population + 1,
-        success=bool(np.isfinite(fun)),
-        message=message,
-        history=history,
-    )
+    space = SearchSpace(x0, bounds, integrality)
+    _check(tol=tol, maxiter=maxiter, maxfev=maxfev, restarts=restarts, sigma=sigma, seed=seed)
+    if population and not population >= 2:
+        raise ValueError(f"population: expected 0 or at least 2, got {population}; members are compared")
+    if workers < 1:
+        raise ValueError(f"workers: expected 1 or more, got {workers}")
+    if method not in get_args(Method):
+        raise ValueError(f"method: expected one of {', '.join(get_args(Method))}, got {method!r}")
+    with Evaluations(fun, space, vectorized=vectorized, workers=workers) as evaluations:
+        search = Minimization(space, evaluations, tol=tol, maxiter=maxiter, maxfev=maxfev, callback=callback)
+        return search.run(method, sigma=sigma, population=population, restarts=restarts, seed=seed)
 
 
-def _losses(f: Callable[[Any], Any], members: Any, *, vectorized: bool) -> Any:  # noqa: ANN401
-    found = f(members) if vectorized else [f(member) for member in _each(members)]
-    if found is None or (isinstance(found, list) and None in found):
-        raise ValueError("f: expected a number, got None; return the loss")
-    return np.asarray(found, dtype=np.float64)
-
-
-def _each(members: Any) -> list[Any]:  # noqa: ANN401
-    if not isinstance(members, Mapping):
-        return list(members)
-    n_members = len(next(iter(members.values())))
-    return [{name: array[number] for name, array in members.items()} for number in range(n_members)]
-
-
-def _all_of(arrays: Any) -> Any:  # noqa: ANN401
-    """The arrays as a population of one member."""
-    if isinstance(arrays, Mapping):
-        return {name: array[np.newaxis] for name, array in arrays.items()}
-    return arrays[np.newaxis]
-
-
-def _short(array: Float32Array) -> str:
-    return np.array2string(array, precision=4, threshold=6, edgeitems=3, separator=", ", max_line_width=1000)
+def _check(**settings: float) -> None:
+    for name, value in settings.items():
+        if not 0 <= value < np.inf:
+            raise ValueError(f"{name}: expected 0 or more, got {value}")

@@ -1,0 +1,188 @@
+"""The searches of one call of `minimize`, and what they spend and find together."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Literal, TypeVar, final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.tasks.function.adam_search import AdamSearch
+from fedlearn.tasks.function.covariance import CovarianceSearch
+from fedlearn.tasks.function.evaluations import Evaluations
+from fedlearn.tasks.function.restarts import Beginning, Restarts
+from fedlearn.tasks.function.search_space import SearchSpace
+
+Float64Array = NDArray[np.float64]
+Point = TypeVar("Point", Float64Array, dict[str, Float64Array])
+"""An array, or arrays by name, as the search began with."""
+Method = Literal["auto", "covariance", "adam"]
+Watching = Callable[["Minimum[Any]"], object]
+
+LARGEST_NOISY = 50
+"""The most parameters of a noisy function that `auto` gives to a covariance; a mean of many steps, as Adam's is, comes
+nearer with more."""
+
+NOISY_POPULATION = 16
+"""The factor on the population where the function is noisy and members follow a covariance."""
+
+MOST_WITHOUT_LOSS = 10
+"""The number of first steps without a finite loss after which nothing more is tried."""
+
+
+class Minimum(msgspec.Struct, Generic[Point], frozen=True, eq=False, kw_only=True):
+    """The result of a search; what it shares with the results of `scipy.optimize` has their names."""
+
+    x: Point
+    """The best point that was evaluated; where the function is noisy, the middle of the last members."""
+    fun: float
+    """The value of the function at `x`."""
+    nfev: int
+    """Evaluations of the function."""
+    nit: int
+    """Steps."""
+    success: bool
+    """True if `fun` is finite, which says nothing about how good a minimum it is."""
+    message: str
+    """The reason why the search ended, or what went wrong."""
+    history: list[float]
+    """Mean loss of the members in each step, without those that are not finite."""
+
+    def __repr__(self) -> str:
+        x = {name: _short(array) for name, array in self.x.items()} if isinstance(self.x, Mapping) else _short(self.x)
+        return f"Minimum(fun={self.fun:.6g}, nfev={self.nfev}, success={self.success}, message={self.message!r}, x={x})"
+
+
+@final
+class Minimization:
+    """One call of `minimize`: searches, one after another, until nothing is left to spend."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        evaluations: Evaluations,
+        *,
+        tol: float,
+        maxiter: int,
+        maxfev: int,
+        callback: Watching | None,
+    ) -> None:
+        self._space, self._evaluations, self._callback = space, evaluations, callback
+        self._tol, self._maxiter = tol, maxiter
+        self._maxfev = maxfev or 10_000 + 1000 * space.start.size
+        self._history: list[float] = []
+        first, again = evaluations.losses(np.stack([space.start, space.start]))
+        self._is_noisy = bool(np.isfinite([first, again]).all() and first != again)
+
+    def run(self, method: Method, *, sigma: float, population: int, restarts: int, seed: int) -> Minimum[Any]:
+        """Carries out the searches, and gives what they found."""
+        n, generator = self._space.start.size, np.random.default_rng(seed)
+        if method == "auto":
+            method = "adam" if self._is_noisy and n > LARGEST_NOISY else "covariance"
+        usual = population or (AdamSearch if method == "adam" else CovarianceSearch).usual_population(n)
+        if self._is_noisy and method == "covariance" and not population:
+            usual *= NOISY_POPULATION
+        deviations = np.full(n, sigma) if sigma else self._space.usual_deviations()
+        plan, start = Restarts(usual, generator), self._space.start
+        beginning = plan.first()
+        while True:
+            before = self._evaluations.n
+            search = self._begun(method, start, deviations * beginning.factor, beginning.population, generator)
+            reason, has_ended = self._searched(search, beginning)
+            if has_ended or restarts == 0:
+                return self._ended(search.mean, reason)
+            beginning, start = plan.after(self._evaluations.n - before), self._space.somewhere(generator, deviations)
+            restarts -= beginning.is_large
+
+    def _begun(
+        self,
+        method: Method,
+        start: Float64Array,
+        deviations: Float64Array,
+        population: int,
+        generator: np.random.Generator,
+    ) -> AdamSearch | CovarianceSearch:
+        if method == "covariance":
+            return CovarianceSearch(
+                start, deviations, population=population, generator=generator, is_integer=self._space.is_integer
+            )
+        steps = max((self._maxfev - self._evaluations.n) // population, 1)
+        steps = min(steps, self._maxiter - len(self._history)) if self._maxiter else steps
+        return AdamSearch(start, deviations, population=population, steps=steps, generator=generator)
+
+    def _searched(self, search: AdamSearch | CovarianceSearch, beginning: Beginning) -> tuple[str, bool]:
+        """Lets a search take its steps; gives the reason why it ended, and whether no other may follow."""
+        until = self._evaluations.n + beginning.limit
+        while not beginning.limit or self._evaluations.n < until:
+            if reason := self._why_spent(search.population):
+                return reason, True
+            members = search.ask()
+            inside = self._space.inside(members)
+            losses = self._evaluations.losses(inside)
+            finite = losses[np.isfinite(losses)]
+            self._history.append(float(finite.mean()) if finite.size else float("nan"))
+            search.tell(ranked(losses, members, self._space.distances(members)))
+            if self._callback is not None:
+                try:
+                    self._callback(self._found(search.mean, self._history[-1], "under way"))
+                except StopIteration:
+                    return "the callback ended the search", True
+            if reason := search.why_done(self._tol):
+                return reason, False
+        return f"{beginning.limit} evaluations of a restart are done", False
+
+    def _why_spent(self, population: int) -> str:
+        """The reason why no search may take another step, or an empty text."""
+        if self._history and self._evaluations.n + population > self._maxfev:
+            return f"{self._evaluations.n} evaluations are done"
+        if self._maxiter and len(self._history) >= self._maxiter:
+            return f"{self._maxiter} steps are done"
+        if len(self._history) == MOST_WITHOUT_LOSS and np.isnan(self._history).all():
+            return "no step had a finite loss"
+        return ""
+
+    def _ended(self, mean: Float64Array, reason: str) -> Minimum[Any]:
+        middle = self._space.inside(mean[np.newaxis])
+        fun = float(self._evaluations.losses(middle)[0])
+        found = self._found(middle[0], fun, reason)
+        if found.success:
+            return found
+        when = "at x" if np.isfinite(self._history).any() else "anywhere; check its value at x0"
+        return msgspec.structs.replace(found, message=f"the function is not finite {when}")
+
+    def _found(self, middle: Float64Array, loss: float, message: str) -> Minimum[Any]:
+        """The best point, or the middle of the members where the function is noisy."""
+        evaluations = self._evaluations
+        point, fun = (middle, loss) if self._is_noisy else (evaluations.best, evaluations.best_loss)
+        x = self._space.given(self._space.inside(point[np.newaxis]))
+        return Minimum(
+            x={name: array[0] for name, array in x.items()} if isinstance(x, dict) else x[0],
+            fun=fun,
+            nfev=evaluations.n,
+            nit=len(self._history),
+            success=bool(np.isfinite(fun)),
+            message=message,
+            history=self._history,
+        )
+
+
+def ranked(losses: Float64Array, members: Float64Array, distances: Float64Array) -> Float64Array:
+    """Losses by which members are compared, all finite, [population].
+
+    `distances` [population, n] is how far members are out of bounds; such a member has the loss of the nearest allowed
+    point, and more by the spread of the losses for each deviation of `members` that it is away. A loss that is not
+    finite counts as the worst.
+    """
+    is_finite = np.isfinite(losses)
+    if not is_finite.any():
+        return np.zeros_like(losses)
+    filled = np.where(is_finite, losses, losses[is_finite].max())
+    if not distances.any():
+        return filled
+    low, high = np.quantile(filled, [0.25, 0.75])
+    return np.asarray(filled + (high - low) * ((distances / members.std(axis=0)) ** 2).sum(axis=1))
+
+
+def _short(array: Float64Array) -> str:
+    text = np.array2string(array, precision=4, threshold=6, edgeitems=3, separator=", ", max_line_width=1000)
+    return " ".join(text.split())

@@ -1,0 +1,66 @@
+"""Calls of the function: how many, with what, and what they found."""
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedlearn.tasks.function.evaluations import Evaluations
+from fedlearn.tasks.function.search_space import SearchSpace
+from tests.patience import LIMIT_S
+
+POINTS = np.array([[3.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
+
+
+def first_of(x: Any) -> Any:  # noqa: ANN401
+    return x[..., 0]
+
+
+@pytest.mark.parametrize("way", [{}, {"vectorized": True}, {"workers": 3}])
+def test_losses_come_in_order_and_the_best_point_is_kept(way: dict[str, Any]) -> None:
+    with Evaluations(first_of, SearchSpace([0.0, 0.0]), **way) as evaluations:
+        assert evaluations.losses(POINTS).tolist() == [3.0, 1.0, 2.0]
+        assert evaluations.losses(POINTS + 1.0).tolist() == [4.0, 2.0, 3.0]
+    assert evaluations.n == 6
+    assert evaluations.best.tolist() == [1.0, 0.0]
+    assert evaluations.best_loss == 1.0
+
+
+def test_workers_call_at_the_same_time() -> None:
+    met = threading.Barrier(3, timeout=LIMIT_S)
+
+    def function(x: Any) -> Any:  # noqa: ANN401
+        met.wait()
+        return x[0]
+
+    with Evaluations(function, SearchSpace([0.0, 0.0]), workers=3) as evaluations:
+        assert evaluations.losses(POINTS).tolist() == [3.0, 1.0, 2.0]
+
+
+def test_losses_that_are_not_finite_are_never_the_best() -> None:
+    with Evaluations(lambda _: [np.nan, -np.inf, 5.0], SearchSpace([0.0, 0.0]), vectorized=True) as evaluations:
+        evaluations.losses(POINTS)
+    assert (evaluations.best_loss, evaluations.best.tolist()) == (5.0, [2.0, 0.0])
+
+
+def test_error_of_the_function_is_the_callers() -> None:
+    with pytest.raises(ZeroDivisionError), Evaluations(lambda _: 1 / 0, SearchSpace([0.0, 0.0]), workers=2) as one:
+        one.losses(POINTS)
+
+
+@pytest.mark.parametrize(
+    ("function", "vectorized", "reason"),
+    [
+        (lambda _: None, False, "fun: expected a number, got None; return the loss"),
+        (lambda _: None, True, "fun: expected a number, got None; return the loss"),
+        (lambda x: x, False, r"fun: expected a number, got an array of shape \[2\]"),
+        (lambda x: x, True, r"fun: expected \[3\], one number a point, got an array of shape \[3, 2\]"),
+    ],
+)
+def test_what_is_no_loss_is_refused(function: Any, vectorized: bool, reason: str) -> None:  # noqa: ANN401
+    with (
+        pytest.raises(ValueError, match=reason),
+        Evaluations(function, SearchSpace([0.0, 0.0]), vectorized=vectorized) as evaluations,
+    ):
+        evaluations.losses(POINTS)
