@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedlearn.tasks.function.adam_search import AdamSearch
 from fedlearn.tasks.function.covariance import CovarianceSearch
 from fedlearn.tasks.function.evaluations import Evaluations
-from fedlearn.tasks.function.restarts import Beginning, Restarts
+from fedlearn.tasks.function.restarts import Beginning, RestartPlan
 from fedlearn.tasks.function.search_space import SearchSpace
 
 Float64Array = NDArray[np.float64]
@@ -83,7 +83,7 @@ class Minimization:
         if self._is_noisy and method == "covariance" and not population:
             usual *= NOISY_POPULATION
         deviations = np.full(n, sigma) if sigma else self._space.usual_deviations()
-        plan, start = Restarts(usual, generator), self._space.start
+        plan, start = RestartPlan(usual, generator), self._space.start
         beginning = plan.first()
         while True:
             before = self._evaluations.n

@@ -25,7 +25,7 @@ class Beginning(msgspec.Struct, frozen=True):
 
 
 @final
-class Restarts:
+class RestartPlan:
     """The beginnings of searches, one after another.
 
     A larger population sees the function's large shape, a smaller one with smaller deviations looks closely elsewhere;

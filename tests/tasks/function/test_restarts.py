@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from fedlearn.tasks.function.restarts import Beginning, Restarts
+from fedlearn.tasks.function.restarts import Beginning, RestartPlan
 
 
 def test_large_populations_double_and_small_searches_get_as_many_evaluations() -> None:
-    plan = Restarts(10, np.random.default_rng(0))
+    plan = RestartPlan(10, np.random.default_rng(0))
     assert plan.first() == Beginning(10, 1.0, 0)
     spent, large = {True: 0, False: 0}, list[int]()
     beginning = plan.after(500)
