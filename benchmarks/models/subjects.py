@@ -83,9 +83,10 @@ def vit() -> Subject:
     from timm.models.vision_transformer import VisionTransformer
 
     def make() -> nn.Module:
-        return VisionTransformer(
+        module: nn.Module = VisionTransformer(
             img_size=8, patch_size=2, in_chans=1, num_classes=10, embed_dim=64, depth=4, num_heads=4
         )
+        return module
 
     return _digits(make, (1, 8, 8))
 
