@@ -98,6 +98,18 @@ def encode_rows(
         ValueError: a number does not fit into 32 bits, with `exact`.
     """
 
+def pack_rows(
+    numbers: NDArray[np.int64], random: NDArray[np.uint8], row_lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.int8], NDArray[np.uint8]]:
+    """Four bits of each integer, row by row, and a code for each row as in `encode_rows`, from 136 on.
+
+    A number is rounded up or down by its byte of `random` [n_numbers or more], without bias. A row of one number is
+    rounded to a byte as in `encode_rows`.
+
+    Raises:
+        ValueError: there are too few random bytes.
+    """
+
 def decode_rows(
     numbers: NDArray[np.int8], codes: NDArray[np.uint8], row_lengths: NDArray[np.int64], n_numbers: int
 ) -> NDArray[np.int32]:

@@ -1,4 +1,5 @@
-"""Local steps of several volunteers: the loss after as many steps, by how many lie between two exchanges.
+"""Local steps of several volunteers: the loss after as many steps, by how many lie between two exchanges, and by the
+bits of a parameter in what is exchanged.
 
 Volunteers, server and all messages are in one process, and time stands still, so that nobody is late. A volunteer's
 bytes are those that it sends. Beside them PyTorch's Adam takes as many steps of as many rows in one process, with the
@@ -47,6 +48,8 @@ class Row(msgspec.Struct, frozen=True):
     learner: str
     volunteers: int
     local_steps: int
+    sum_bits: int
+    """Of a parameter in a sum."""
     exchanges: int
     megabytes: float
     """What a volunteer sends."""
@@ -123,16 +126,23 @@ def adam(subject: Subject, rate: float, *, volunteers: int, n_steps: int, seed: 
         next(training)
         schedule.step()
     megabytes = 4e-6 * n_steps * subject.task.layout.size
-    return Row(f"Adam, {rate:g}", volunteers, 1, n_steps, megabytes, judged(subject, model)[0])
+    return Row(f"Adam, {rate:g}", volunteers, 1, 32, n_steps, megabytes, judged(subject, model)[0])
 
 
 def together(
-    subject: Subject, n_local: int, *, volunteers: int, n_steps: int, seed: int, settings: Mapping[str, str | float]
+    subject: Subject,
+    n_local: int,
+    sum_bits: int,
+    *,
+    volunteers: int,
+    n_steps: int,
+    seed: int,
+    settings: Mapping[str, str | float],
 ) -> Row:
     """Volunteers of fedlearn that exchange what they learned after `n_local` steps each."""
     exchanges = n_steps // n_local
     with tempfile.TemporaryDirectory() as folder:
-        given: dict[str, str | float] = {"measure": "gradients", "local_steps": n_local}
+        given: dict[str, str | float] = {"measure": "gradients", "local_steps": n_local, "sum_bits": sum_bits}
         # Each volunteer computes one gradient for a step, whether all exchange it or each takes it alone.
         given |= {"population_limit": volunteers if n_local == 1 else 1, "max_population": volunteers}
         given |= {"time_per_step": 1e4, "steps": exchanges, **settings, "runs": folder, "seed": seed, "audit": 0.0}
@@ -147,7 +157,7 @@ def together(
         subject.task.load(trainer.replica.weights)
         trainer.close()
     megabytes = 1e-6 * links[0].server.bytes_in
-    return Row("fedlearn", volunteers, n_local, exchanges, megabytes, judged(subject, subject.task.model)[0])
+    return Row("fedlearn", volunteers, n_local, sum_bits, exchanges, megabytes, judged(subject, subject.task.model)[0])
 
 
 def main() -> int:
@@ -157,6 +167,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=800, help="of each volunteer (default: 800)")
     parser.add_argument("--volunteers", type=int, nargs="+", default=[4], help="(default: 4)")
     parser.add_argument("--local-steps", type=int, nargs="+", default=LOCAL_STEPS, help="(default: 1 10 30 100)")
+    parser.add_argument("--sum-bits", type=int, nargs="+", default=[8, 4], help="of a parameter (default: 8 4)")
     parser.add_argument("--rates", type=float, nargs="*", default=[0.003, 0.006], help="of Adam")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="(default: 1)")
     parser.add_argument("--mbit", type=float, nargs="+", default=[], help="of lines, in virtual time")
@@ -181,9 +192,9 @@ def main() -> int:
         for seed in options.seeds:
             sizes = {"volunteers": volunteers, "n_steps": options.steps, "seed": seed}
             rows += [adam(subject, rate, **sizes) for rate in options.rates]
-            for n_local in options.local_steps:
+            for n_local, bits in itertools.product(options.local_steps, options.sum_bits):
                 try:
-                    rows.append(together(subject, n_local, **sizes, settings=settings))
+                    rows.append(together(subject, n_local, bits, **sizes, settings=settings))
                 except ConfigError as error:
                     parser.error(str(error))
     print_tables("local_steps", as_json=options.json, rows=rows)

@@ -195,6 +195,23 @@ py::tuple encode_rows_of(const py::array& numbers, const py::array& row_lengths,
     return py::make_tuple(bytes, codes);
 }
 
+py::tuple pack_rows_of(const py::array& numbers, const py::array& random, const py::array& row_lengths) {
+    const auto given = checked<std::int64_t>("numbers", numbers, 1);
+    const auto octets = checked<std::uint8_t>("random", random, 1);
+    require(octets.size() >= given.size(), "random: expected a byte for each number, " +
+                                               std::to_string(given.size()) + ", got " +
+                                               std::to_string(octets.size()));
+    const auto lengths = lengths_from(row_lengths, given.size());
+    py::array_t<std::uint8_t> codes(lengths.size());
+    const auto codes_out = writable("codes", codes);
+    packed_codes(codes_out, view(given), view(lengths), *current_isa().replicated);
+    py::array_t<std::int8_t> bytes(coded_bytes(view(lengths), codes_out));
+    const std::span<std::uint8_t> out{reinterpret_cast<std::uint8_t*>(bytes.mutable_data()),
+                                      static_cast<std::size_t>(bytes.size())};
+    pack_rows(out, view(given), view(octets), view(lengths), codes_out, *current_isa().replicated);
+    return py::make_tuple(bytes, codes);
+}
+
 py::array_t<std::int32_t> decode_rows_of(const py::array& numbers, const py::array& codes,
                                          const py::array& row_lengths, std::int64_t n_numbers) {
     const auto bytes = checked<std::int8_t>("numbers", numbers, 1);
@@ -204,7 +221,8 @@ py::array_t<std::int32_t> decode_rows_of(const py::array& numbers, const py::arr
                                                 ", got " + std::to_string(given.size()));
     const std::int64_t n_bytes = coded_bytes(view(lengths), view(given));
     require(n_bytes >= 0, "codes: expected shifts up to " + std::to_string(kMaxShift) + ", or " +
-                              std::to_string(kExact) + " and up to " + std::to_string(kMaxExactBytes) + " bytes");
+                              std::to_string(kExact) + " and up to " + std::to_string(kMaxExactBytes) +
+                              " bytes, or " + std::to_string(kPacked) + " to " + std::to_string(kMaxPacked));
     require(n_bytes == bytes.size(), "numbers: expected " + std::to_string(n_bytes) + " bytes by the codes, got " +
                                          std::to_string(bytes.size()));
     py::array_t<std::int32_t> decoded(n_numbers);
@@ -312,6 +330,7 @@ PYBIND11_MODULE(_native, m) {
           "group_size"_a, "spans"_a, "utilities"_a, "row_masks"_a, "places"_a = py::none(), "antithetic"_a = false,
           "threads"_a = 0, "naive"_a = false);
     m.def("encode_rows", encode_rows_of, "numbers"_a, "row_lengths"_a, py::kw_only(), "exact"_a);
+    m.def("pack_rows", pack_rows_of, "numbers"_a, "random"_a, "row_lengths"_a);
     m.def("decode_rows", decode_rows_of, "numbers"_a, "codes"_a, "row_lengths"_a, "n_numbers"_a);
     m.def("adam_step", adam_of, "weights"_a, "first_moment"_a, "second_moment"_a, "estimate"_a, py::kw_only(),
           "gradient_scale"_a, "learning_rate"_a, "beta1"_a, "beta2"_a, "epsilon"_a, "correction1"_a, "correction2"_a,

@@ -36,6 +36,15 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
             le=MAX_LOCAL_STEPS,
         ),
     ] = 0
+    sum_bits: Annotated[
+        int,
+        setting(
+            "bits of a parameter in the sums of gradients that volunteers send and receive, 4 or 8; 0 = 4 where lines "
+            "are slow, else 8",
+            ge=0,
+            le=8,
+        ),
+    ] = 0
     perturb: Annotated[
         Literal["auto", "weights", "activations"],
         setting(
@@ -147,6 +156,8 @@ def check_population(strategy: StrategySettings) -> None:
             f"group_size: expected 1 with measure = gradients, since nothing is compared, got {strategy.group_size}; "
             "leave it out"
         )
+    if strategy.sum_bits not in (0, 4, 8):
+        raise ConfigError(f"sum_bits: expected 0, 4 or 8, got {strategy.sum_bits}")
     if strategy.measure == "losses" and strategy.local_steps > 1:
         raise ConfigError(
             f"local_steps: expected 0 or 1 with measure = losses, since local steps follow gradients, got "

@@ -50,10 +50,17 @@ class Perturbation(msgspec.Struct, frozen=True, array_like=True):
     local_steps: LocalSteps | None = None
     """Local steps of each group, where there is no noise; None where all gradients are those of the unperturbed
     weights."""
+    sum_bits: Annotated[int, Meta(ge=4, le=8)] = 8
+    """Bits of a parameter in a sum of gradients where there is no noise, and in their total: 4, or else 8."""
 
     def scaled(self, factor: float) -> "Perturbation":
         """The same perturbation with sigma multiplied by `factor`."""
         return msgspec.structs.replace(self, sigma=self.sigma * factor, logit_sigma=self.logit_sigma * factor)
+
+    @property
+    def in_bytes(self) -> "Perturbation":
+        """The same perturbation with a byte a parameter in sums."""
+        return msgspec.structs.replace(self, sum_bits=8)
 
     @property
     def is_summed(self) -> bool:

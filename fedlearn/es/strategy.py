@@ -45,6 +45,12 @@ MOST_LOCAL_STEPS = 128
 AUDITED_LOCAL_STEPS = 8
 """The most local steps after which honest machines still agree so well that one can check another."""
 
+COARSE_FROM = 2.0
+"""Steps that would make up for the lines, from which on sums have four bits a parameter."""
+
+FINE_BELOW = 0.5
+"""Such steps below which sums have a byte again: a byte takes twice as long, and lines vary."""
+
 MOST_GROUPS = 1024
 """The most machines that take local steps in one step of the run, where the population does not grow."""
 
@@ -76,6 +82,10 @@ class Strategy(msgspec.Struct, frozen=True):
     exchanged; 0: as many as make up for slow lines."""
     most_local_steps: int = MOST_LOCAL_STEPS
     """The most of them where lines decide."""
+    sum_bits: int = 8
+    """Bits of a parameter in a sum of gradients; 0: four where lines are slow, else eight."""
+    coarse_local_steps: bool = True
+    """Whether sums of local steps may have four bits where lines decide."""
 
     @property
     def growth(self) -> Growth:
@@ -136,18 +146,30 @@ def ask(
         shaping_scale=last.shaping_scale if last is not None else 0.0,
         weight_decay=strategy.weight_decay,
     )
-    n_local = _local_steps_wanted(strategy, last, member_s, least_s)
+    if strategy.perturbation.space != "nothing":
+        return population
+    wanted = GRADIENT_LINE_SHARE * least_s / (member_s * strategy.population_limit) if member_s else 0.0
+    n_local = strategy.local_steps or _local_steps_wanted(strategy, last, wanted)
+    bits = strategy.sum_bits or _sum_bits_wanted(strategy, last, wanted, n_local)
+    population = msgspec.structs.replace(
+        population, perturbation=msgspec.structs.replace(population.perturbation, sum_bits=bits)
+    )
     return population if n_local == 1 else _of_local_steps(population, strategy, n_local, n_machines)
 
 
-def _local_steps_wanted(strategy: Strategy, last: Update | None, member_s: float, least_s: float) -> int:
-    """The number of local steps of a machine, a power of two where lines decide.
+def _sum_bits_wanted(strategy: Strategy, last: Update | None, wanted: float, n_local: int) -> int:
+    """The bits of a parameter in a sum; those of the last step stay unless the lines clearly ask for others."""
+    if n_local > 1 and not strategy.coarse_local_steps:
+        return 8
+    is_coarse = last is not None and last.estimate.is_packed
+    return 4 if wanted >= (FINE_BELOW if is_coarse else COARSE_FROM) else 8
+
+
+def _local_steps_wanted(strategy: Strategy, last: Update | None, wanted: float) -> int:
+    """The number of local steps of a machine, a power of two, by the `wanted` steps that would make up for the lines.
 
     The number of the last step stays unless it is far from what the lines ask for now.
     """
-    if strategy.perturbation.space != "nothing" or strategy.local_steps:
-        return strategy.local_steps or 1
-    wanted = GRADIENT_LINE_SHARE * least_s / (member_s * strategy.population_limit) if member_s else 0.0
     before = 1 if last is None else max(last.group_size // strategy.population_limit, 1)
     if before / 2 < wanted < 4 * before and before <= strategy.most_local_steps:
         return before
@@ -177,7 +199,7 @@ def _perturbation_after(strategy: Strategy, step: int, last: Update | None) -> P
         return perturbation
     # gradient_scale is what one unit of the sum is worth in the mean over its groups.
     unit_bits = -round(math.log2(last.gradient_scale * max(last.n_members // last.group_size, 1)))
-    spare_bits = SUM_BITS - 7 - int(last.estimate.shifts.max())
+    spare_bits = SUM_BITS - last.estimate.bits
     return msgspec.structs.replace(perturbation, unit_bits=min(max(unit_bits + spare_bits, 0), MAX_UNIT_BITS))
 
 

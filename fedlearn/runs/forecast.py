@@ -13,7 +13,7 @@ from fedlearn.es.digest import DIGEST_BYTES
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.shaping import Shaping
 from fedlearn.es.strategy import Population, Strategy, ask, members_wanted, sum_shaping, tell
-from fedlearn.es.sums.estimate import NO_ESTIMATE
+from fedlearn.es.sums.estimate import NO_ESTIMATE, packed_bytes
 from fedlearn.es.sums.exchange import SUM_SLICE_S, likely_bytes
 from fedlearn.storage.journal.segment import encode_step
 from fedlearn.tasks.reason import Reason
@@ -86,6 +86,8 @@ def forecast(
 
 def _estimate_bytes(population: Population, shaping: Shaping | None, layout: ParameterLayout, n_members: int) -> int:
     """Bytes of a sum of so many members; 0 where losses are enough."""
+    if population.perturbation.sum_bits == 4:
+        return packed_bytes(layout)
     if population.perturbation.is_summed:
         return layout.size + len(layout.row_lengths)
     return likely_bytes(layout, population.perturbation.rank, n_members) if shaping is not None else 0

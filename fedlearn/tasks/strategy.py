@@ -35,6 +35,8 @@ def strategy_of(config: RunConfig) -> Strategy:
         max_learning_rate=settings.max_learning_rate,
         local_steps=strategy.local_steps,
         most_local_steps=AUDITED_LOCAL_STEPS if config.server.audit else MOST_LOCAL_STEPS,
+        sum_bits=strategy.sum_bits,
+        coarse_local_steps=not config.server.audit,
         fitness_shaping=strategy.fitness_shaping,
         exchange=strategy.exchange,
         weight_decay=settings.weight_decay,

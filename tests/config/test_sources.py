@@ -188,7 +188,15 @@ def test_a_configuration_without_groups_reads_with_every_key_in_its_group(rnn_sc
     for key, value in (msgspec.json.decode(FLAT) | {"data": ("corpus.txt",)}).items():
         assert config.get(key) == value, key
     new = {"task", "exchange", "device", "cell", "encoding", "weight_decay_towards", "keep_journal", "sample_every"}
-    new |= {"measure", "expected_volunteers", "max_learning_rate", "correction", "matrix_rate", "local_steps"}
+    new |= {
+        "measure",
+        "expected_volunteers",
+        "max_learning_rate",
+        "correction",
+        "matrix_rate",
+        "local_steps",
+        "sum_bits",
+    }
     new |= {*ServerSettings.__struct_fields__} - {"host", "port"}
     same = {key for key, field in rnn_schema.fields.items() if config.get(key) == field.default}
     assert same == {*new, "fitness_shaping", "antithetic"}

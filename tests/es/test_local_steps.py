@@ -95,3 +95,35 @@ def test_lines_decide_nothing_where_losses_are_measured_or_no_speed_is_known() -
     assert ask(strategy, 0, None, least_s=9.0, n_machines=3).group_size == 1
     noisy = msgspec.structs.replace(STRATEGY, local_steps=0)
     assert ask(noisy, 0, None, member_s=1e-4, least_s=9.0, n_machines=3).group_size == 8
+
+
+PACKED, BYTES = (CodedEstimate(np.zeros(1, np.int8), np.array([code], np.uint8)) for code in (136, 3))
+
+
+@pytest.mark.parametrize(
+    ("least_s", "last", "expected"),
+    # Sums that are packed already take half the time, so they stay where bytes would be packed.
+    [(0.0, None, 8), (0.079, None, 8), (0.081, None, 4), (0.079, BYTES, 8), (0.081, BYTES, 4), (0.021, PACKED, 4),
+     (0.019, PACKED, 8), (9.0, PACKED, 4)],
+)  # fmt: skip
+def test_lines_decide_how_coarse_sums_are(least_s: float, last: CodedEstimate | None, expected: int) -> None:
+    before = None if last is None else msgspec.structs.replace(last_of(1), estimate=last)
+    for n_local in (0, 1, 30):
+        strategy = msgspec.structs.replace(LOCAL, local_steps=n_local, sum_bits=0)
+        asked = ask(strategy, 0, before, member_s=0.005, least_s=least_s, n_machines=3)
+        assert asked.perturbation.sum_bits == expected
+        fixed = msgspec.structs.replace(strategy, sum_bits=12 - expected)
+        asked = ask(fixed, 0, before, member_s=0.005, least_s=least_s, n_machines=3)
+        assert asked.perturbation.sum_bits == 12 - expected
+
+
+def test_where_local_steps_are_audited_their_sums_are_bytes() -> None:
+    strategy = msgspec.structs.replace(LOCAL, sum_bits=0, coarse_local_steps=False)
+    assert ask(strategy, 0, None, member_s=0.005, least_s=9.0).perturbation.sum_bits == 8
+    gradients = msgspec.structs.replace(strategy, local_steps=1)
+    assert ask(gradients, 0, None, member_s=0.005, least_s=9.0).perturbation.sum_bits == 4
+
+
+def test_noise_has_no_coarser_sums() -> None:
+    noisy = msgspec.structs.replace(STRATEGY, sum_bits=0)
+    assert ask(noisy, 0, None, member_s=1e-4, least_s=9.0).perturbation.sum_bits == 8

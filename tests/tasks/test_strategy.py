@@ -42,6 +42,7 @@ def test_the_strategy_takes_every_choice_from_the_configuration() -> None:
         "fitness_shaping": "sign",
         "weight_decay": 0.125,
         "local_steps": 5,
+        "sum_bits": 4,
     }
     noise = {"sigma": 0.5, "rank": 3, "head": "perturbed", "antithetic": True}
     noise |= {"logit_sigma": 0.25, "discount": 0.75, "correction": 0.375}
@@ -64,6 +65,7 @@ def test_the_strategy_takes_every_choice_from_the_configuration() -> None:
         "optimizer": Sgd(0.25, 0.75),
         "max_learning_rate": 0.5,
         "most_local_steps": 8,
+        "coarse_local_steps": False,
         "decay_towards": "start",
         "perturbation": Perturbation(space="weights", **noise),  # type: ignore[arg-type]
         "schedule": Schedule(**schedule),  # type: ignore[arg-type]

@@ -33,16 +33,46 @@ void scale(std::int32_t* numbers, const std::uint8_t* bytes, std::int64_t count,
     for (std::int64_t i = 0; i < count; ++i) numbers[i] = std::int32_t{static_cast<std::int8_t>(bytes[i])} << shift;
 }
 
-int bytes_of(int code) { return code < kExact ? 1 : code - kExact; }
+// One packed row's numbers.
+void unpack(std::int32_t* numbers, const std::uint8_t* bytes, std::int64_t count, int code) {
+    const auto step = static_cast<std::int32_t>(packed_step(code));
+    for (std::int64_t i = 0; i < count; ++i) {
+        const int half = i % 2 == 0 ? bytes[i / 2] & 15 : bytes[i / 2] >> 4;
+        numbers[i] = ((half ^ 8) - 8) * step;  // the highest bit is the sign
+    }
+}
+
+bool is_code(int code) {
+    return code <= kMaxShift || (code >= kExact && code <= kExact + kMaxExactBytes) ||
+           (code >= kPacked && code <= kMaxPacked);
+}
+
+std::int64_t row_bytes(int code, std::int64_t count) {
+    if (code >= kPacked) return (count + 1) / 2;
+    return code < kExact ? count : count * (code - kExact);
+}
+
+int rounded_code(std::uint64_t greatest) {
+    const std::uint64_t doubled = 2 * std::min(greatest, kMagnitudeLimit);
+    // 127.5 rounds to 128, so twice the greatest number must stay below 255, which has 8 bits.
+    int shift = std::max(static_cast<int>(std::bit_width(doubled)) - 8, 0);
+    if (shift < kMaxShift && doubled >= std::uint64_t{255} << shift) ++shift;
+    return std::min(shift, kMaxShift);
+}
+
+int packed_code(std::uint64_t greatest) {
+    int code = kPacked;
+    while (code < kMaxPacked && static_cast<std::uint64_t>(kPackedLimit * packed_step(code)) < greatest) ++code;
+    return code;
+}
 
 }  // namespace
 
 std::int64_t coded_bytes(RowLengths lengths, RowCodes codes) {
     std::int64_t total = 0;
     for (std::size_t row = 0; row < codes.size(); ++row) {
-        const int code = codes[row];
-        if (code > kExact + kMaxExactBytes || (code > kMaxShift && code < kExact)) return -1;
-        total += lengths[row] * bytes_of(code);
+        if (!is_code(codes[row])) return -1;
+        total += row_bytes(codes[row], lengths[row]);
     }
     return total;
 }
@@ -60,10 +90,10 @@ void decode_rows(std::span<std::int32_t> numbers, std::span<const std::uint8_t> 
             case kExact + 2: widen<2>(out, in, count); break;
             case kExact + 3: widen<3>(out, in, count); break;
             case kExact + 4: widen<4>(out, in, count); break;
-            default: scale(out, in, count, code);
+            default: code >= kPacked ? unpack(out, in, count, code) : scale(out, in, count, code);
         }
         out += count;
-        in += count * bytes_of(code);
+        in += row_bytes(code, count);
     }
 }
 
@@ -71,12 +101,35 @@ void rounded_codes(std::span<std::uint8_t> codes, std::span<const std::int64_t> 
                    const ReplicatedKernels& kernels) {
     const std::int64_t* in = numbers.data();
     for (std::size_t row = 0; row < codes.size(); ++row) {
-        const std::uint64_t doubled = 2 * std::min(kernels.greatest_magnitude(in, lengths[row]), kMagnitudeLimit);
-        // 127.5 rounds to 128, so twice the greatest number must stay below 255, which has 8 bits.
-        int shift = std::max(static_cast<int>(std::bit_width(doubled)) - 8, 0);
-        if (shift < kMaxShift && doubled >= std::uint64_t{255} << shift) ++shift;
-        codes[row] = static_cast<std::uint8_t>(std::min(shift, kMaxShift));
+        codes[row] = static_cast<std::uint8_t>(rounded_code(kernels.greatest_magnitude(in, lengths[row])));
         in += lengths[row];
+    }
+}
+
+void packed_codes(std::span<std::uint8_t> codes, std::span<const std::int64_t> numbers, RowLengths lengths,
+                  const ReplicatedKernels& kernels) {
+    const std::int64_t* in = numbers.data();
+    for (std::size_t row = 0; row < codes.size(); ++row) {
+        const std::uint64_t greatest = kernels.greatest_magnitude(in, lengths[row]);
+        codes[row] = static_cast<std::uint8_t>(lengths[row] == 1 ? rounded_code(greatest) : packed_code(greatest));
+        in += lengths[row];
+    }
+}
+
+void pack_rows(std::span<std::uint8_t> bytes, std::span<const std::int64_t> numbers,
+               std::span<const std::uint8_t> random, RowLengths lengths, RowCodes codes,
+               const ReplicatedKernels& kernels) {
+    std::uint8_t* out = bytes.data();
+    std::size_t at = 0;
+    for (std::size_t row = 0; row < codes.size(); ++row) {
+        const std::int64_t count = lengths[row];
+        const int code = codes[row];
+        if (code >= kPacked)
+            kernels.pack_row(out, &numbers[at], &random[at], count, packed_step(code));
+        else
+            kernels.round_row(out, &numbers[at], count, code);
+        at += static_cast<std::size_t>(count);
+        out += row_bytes(code, count);
     }
 }
 
@@ -114,7 +167,7 @@ void encode_rows(std::span<std::uint8_t> bytes, std::span<const std::int64_t> nu
             default: kernels.round_row(out, in, count, code);
         }
         in += count;
-        out += count * bytes_of(code);
+        out += row_bytes(code, count);
     }
 }
 

@@ -35,4 +35,30 @@ void round_row(std::uint8_t* __restrict bytes, const std::int64_t* __restrict nu
     }
 }
 
+// One number in four bits: floor(number / step + (random + 1/2) / 256), within -7 to 7. The division's operands are
+// integers below 2^53, and its quotient is never closer to another integer than a double resolves.
+std::int32_t in_four_bits(std::int64_t number, std::uint8_t random, std::int64_t step) {
+    constexpr double kRoom = 8.0;  // makes the quotient positive, where its integer part is its floor
+    const double by = 512.0 * static_cast<double>(step);
+    const auto within_32_bits = static_cast<std::int32_t>(within(number, 2147483647));
+    const double raised = 512.0 * within_32_bits + (2.0 * random + 1.0) * static_cast<double>(step) + kRoom * by;
+    const double quotient = raised / by;
+    // Beyond what fits the quotient may be anything.
+    const auto found = static_cast<std::int32_t>(quotient < 0.0 ? 0.0 : quotient > 16.0 ? 16.0 : quotient) - 8;
+    return found < -7 ? -7 : found > 7 ? 7 : found;
+}
+
+// bytes [(count + 1) / 2] <- the numbers in four bits each, the low half of a byte first.
+void pack_row(std::uint8_t* __restrict bytes, const std::int64_t* __restrict numbers,
+              const std::uint8_t* __restrict random, std::int64_t count, std::int64_t step) {
+    const std::int64_t n_pairs = count / 2;
+    for (std::int64_t i = 0; i < n_pairs; ++i) {
+        const std::int32_t low = in_four_bits(numbers[2 * i], random[2 * i], step);
+        const std::int32_t high = in_four_bits(numbers[2 * i + 1], random[2 * i + 1], step);
+        bytes[i] = static_cast<std::uint8_t>((low & 15) | ((high & 15) << 4));
+    }
+    if (count % 2 != 0)
+        bytes[n_pairs] = static_cast<std::uint8_t>(in_four_bits(numbers[count - 1], random[count - 1], step) & 15);
+}
+
 }  // namespace

@@ -13,7 +13,14 @@ from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.shaping import Shaping
 from fedlearn.es.strategy import Population
 from fedlearn.es.sums.clipping import Clipping
-from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate, encode_estimate, encode_exactly
+from fedlearn.es.sums.estimate import (
+    NO_ESTIMATE,
+    CodedEstimate,
+    encode_estimate,
+    encode_exactly,
+    encode_packed,
+    random_bytes,
+)
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import Assignment
@@ -134,10 +141,11 @@ class OpenStep:
             shaping=self.shaping,
         )
 
-    def trials(self, first_member: int, n_members: int) -> Trials:
-        """The trials of some members of this step."""
+    def trials(self, first_member: int, n_members: int, *, in_bytes: bool = False) -> Trials:
+        """The trials of some members of this step; `in_bytes` with a byte a parameter, which a relay asks for."""
         asked = self.population
-        return Trials(asked.step, asked.perturbation, asked.group_size, first_member, n_members, self.shaping)
+        perturbation = asked.perturbation.in_bytes if in_bytes else asked.perturbation
+        return Trials(asked.step, perturbation, asked.group_size, first_member, n_members, self.shaping)
 
     def took(self, now: float) -> None:
         """Takes note of a Result; once half of all have come, the deadline moves forward, to wait for no stragglers."""
@@ -214,5 +222,8 @@ class OpenStep:
         if self._exactness is not None:
             total = np.zeros(self._layout.size, dtype=np.int64)
             return encode_exactly(self._layout, sum((numbers for numbers, _ in sums), total))
-        usual = self.population.perturbation.usual_length
-        return encode_estimate(self._layout, clipping.total(sums, self._layout.size, usual))
+        perturbation, step = self.population.perturbation, self.population.step
+        total = clipping.total(sums, self._layout.size, perturbation.usual_length)
+        if perturbation.sum_bits == 4:
+            return encode_packed(self._layout, total, random_bytes(0, step, self._layout.size))
+        return encode_estimate(self._layout, total)

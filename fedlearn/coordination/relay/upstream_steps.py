@@ -84,7 +84,9 @@ class UpstreamSteps:
         if lease is None or lease.step != step:
             return None
         # The optimizer and the schedules are the server's alone: these values are never used.
-        population = Population(step, lease.perturbation, lease.group_size, lease.quota, Sgd(0.0, 0.0), 0.0, 0.0)
+        # Lines below are short, and what bytes lack adds up to less than a tolerance of the server's.
+        perturbation = lease.perturbation.in_bytes
+        population = Population(step, perturbation, lease.group_size, lease.quota, Sgd(0.0, 0.0), 0.0, 0.0)
         self.step = OpenStep(
             population,
             opened_at=now,

@@ -16,6 +16,7 @@ from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.roster import Party, Roster
 from fedlearn.coordination.steps.closing import ClosedStep, StepPace, settle_leases
 from fedlearn.coordination.steps.step_source import StepSource
+from fedlearn.es.strategy import Population
 from fedlearn.es.update import Update
 
 
@@ -51,7 +52,7 @@ class StepLoop:
         self._auditor = auditor
         self._ledger = ledger
         self._first_member = 0
-        self._n_local_steps = 1
+        self._n_local_steps, self._sum_bits = 1, 8
 
     @property
     def completion(self) -> str:
@@ -89,7 +90,7 @@ class StepLoop:
             return []
         self.open = step
         return [
-            *self._news(step.population.n_local_steps, ready),
+            *self._news(step.population, ready),
             *lease_out(step, ready, self._auditor, last_s=self.pace.last_s, most=self.most),
         ]
 
@@ -161,16 +162,19 @@ class StepLoop:
     def _close(self, step: OpenStep, now: float) -> list[ServerEffect]:
         return self.close(self._steps.close(step, now), now)
 
-    def _news(self, n_local_steps: int, ready: Sequence[Party]) -> list[ServerEffect]:
-        """A notice where the number of local steps has changed."""
-        if n_local_steps == self._n_local_steps:
-            return []
-        self._n_local_steps = n_local_steps
+    def _news(self, population: Population, ready: Sequence[Party]) -> list[ServerEffect]:
+        """Notices where the number of local steps, or the bits of sums, have changed."""
+        n_local, bits = population.n_local_steps, population.perturbation.sum_bits
         exchange_s = self.pace.exchange_s(ready)
         why = f", since an exchange takes {exchange_s:.2g} s" if exchange_s else ""
-        if n_local_steps == 1:
-            return [Notice("each step is exchanged again" + why)]
-        return [Notice(f"volunteers take {n_local_steps} steps by themselves between two exchanges{why}")]
+        news: list[ServerEffect] = []
+        if n_local != self._n_local_steps:
+            told = f"volunteers take {n_local} steps by themselves between two exchanges"
+            news.append(Notice(("each step is exchanged again" if n_local == 1 else told) + why))
+        if bits != self._sum_bits:
+            news.append(Notice(f"sums of gradients have {bits} bits a parameter{why}"))
+        self._n_local_steps, self._sum_bits = n_local, bits
+        return news
 
     def _ask_anew(self, step: OpenStep, now: float) -> list[ServerEffect]:
         """Opens the step again, under member numbers that were never leased."""

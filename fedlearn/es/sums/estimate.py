@@ -2,8 +2,9 @@
 
 A rounded row has a byte for each parameter and a shift. Rounding to the 8 highest bits of the row's greatest number
 adds far less noise than the estimate has anyway; the row of a rare token is small as a whole, and keeps its precision.
-An exact row has as many bytes for each parameter as its greatest number needs, none where all are zero. The bytes stand
-for integers, which add up exactly.
+A packed row has four bits for each parameter and a step, the least of which seven hold the greatest number. An exact
+row has as many bytes for each parameter as its greatest number needs, none where all are zero. All stand for integers,
+which add up exactly.
 """
 
 from typing import TypeVar
@@ -12,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from es_core import decode_rows, encode_rows
+from es_core import decode_rows, encode_rows, pack_rows, random_words
 from fedlearn.es.layout import ParameterLayout
 
 Int8Array = NDArray[np.int8]
@@ -28,6 +29,9 @@ MAX_EXACT_BYTES = 4
 EXACT_CODE = 128
 """The least code of an exact row; what a code exceeds it by is the number of bytes of a parameter."""
 
+PACKED_CODE = 136
+"""The least code of a packed row; code 136 + 4e + m has the step (4 + m) 2^e."""
+
 
 class CodedEstimate(msgspec.Struct, frozen=True, array_like=True, eq=False):
     """An estimate as bytes and a code for each row; both arrays are empty without an estimate.
@@ -36,16 +40,31 @@ class CodedEstimate(msgspec.Struct, frozen=True, array_like=True, eq=False):
     """
 
     numbers: Int8Array
-    """The bytes of all parameters in order: one each in a rounded row; in an exact row, integers in two's complement
-    with the lowest byte first."""
+    """The bytes of all parameters in order: one each in a rounded row; one for two in a packed row; in an exact row,
+    integers in two's complement with the lowest byte first."""
     shifts: UInt8Array
     """The code of each row [rows]: the shift of a rounded row, 0 to 24, or 128 plus the bytes of a parameter, 0 to 4,
-    of an exact row. Each element of a vector is a row of its own."""
+    of an exact row, or that of a packed row, 136 to 239. Each element of a vector is a row of its own."""
 
     @property
     def is_there(self) -> bool:
         """True if there is an estimate; an estimate of zeros may have no bytes in `numbers`."""
         return self.shifts.size > 0
+
+    @property
+    def is_packed(self) -> bool:
+        """True if rows that are longer than a number are packed."""
+        return bool((self.shifts >= PACKED_CODE).any())
+
+    @property
+    def is_exact(self) -> bool:
+        """True if there are exact rows, as in sums that a relay adds."""
+        return bool(((self.shifts >= EXACT_CODE) & (self.shifts < PACKED_CODE)).any())
+
+    @property
+    def bits(self) -> int:
+        """Bits of the greatest number that rounded and packed rows can hold, without its sign."""
+        return max(map(_bits_of, np.unique(self.shifts).tolist()), default=0)
 
     @property
     def n_bytes(self) -> int:
@@ -70,6 +89,22 @@ def encode_randomly(layout: ParameterLayout, estimate: Integers, words: NDArray[
     each = np.repeat(shifts.astype(np.int64), layout.row_lengths)
     raised = estimate + (words.astype(np.int64) >> (32 - each))  # by 0 to 2^shift - 1
     return CodedEstimate(np.clip(raised >> each, -MAX_UTILITY, MAX_UTILITY).astype(np.int8), shifts)
+
+
+def encode_packed(layout: ParameterLayout, estimate: Integers, random: UInt8Array) -> CodedEstimate:
+    """Encodes the integers [n_parameters], rounded to four bits each, up or down by random bytes [n_parameters or
+    more].
+
+    What is decoded has the integers as its mean; those beyond 32 bits are clipped. A row of one number has a byte.
+    """
+    return CodedEstimate(*pack_rows(estimate.astype(np.int64, copy=False), random, layout.row_lengths))
+
+
+def random_bytes(seed: int, step: int, count: int) -> UInt8Array:
+    """The random bytes of a step, `count` or a few more: those of the words of stream 0 under this seed, the lowest
+    first."""
+    words: NDArray[np.uint32] = random_words(seed, step, 0, 1, -(-count // 4))[0]
+    return words.astype("<u4", copy=False).view(np.uint8)
 
 
 def encode_exactly(layout: ParameterLayout, estimate: Integers) -> CodedEstimate:
@@ -111,8 +146,7 @@ def estimate_of_rows(layout: ParameterLayout, rows: list[slice], coded: CodedEst
             f"estimate of {layout.size} parameters: codes: expected one a row, {layout.row_lengths.size}, "
             f"got {codes.size}"
         )
-    widths = np.where(codes < EXACT_CODE, 1, codes.astype(np.int64) - EXACT_CODE)
-    ends = np.cumsum(layout.row_lengths * widths)
+    ends = np.cumsum(_row_bytes(codes.astype(np.int64), layout.row_lengths))
     if coded.numbers.size != (n_bytes := int(ends[-1]) if ends.size else 0):
         raise ValueError(
             f"estimate of {layout.size} parameters: numbers: expected {n_bytes} bytes by the codes, "
@@ -126,6 +160,23 @@ def estimate_of_rows(layout: ParameterLayout, rows: list[slice], coded: CodedEst
 def exact_width(n_members: int, rank: int) -> int:
     """The most bytes that a parameter of the exact sum of `n_members` members needs."""
     return min((MAX_UTILITY * n_members * max(rank, 1)).bit_length() // 8 + 1, MAX_EXACT_BYTES)
+
+
+def packed_bytes(layout: ParameterLayout) -> int:
+    """Bytes of a packed estimate."""
+    return int(((layout.row_lengths + 1) // 2).sum()) + layout.row_lengths.size
+
+
+def _row_bytes(codes: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    exact = np.where(codes < EXACT_CODE, 1, codes - EXACT_CODE) * lengths
+    return np.where(codes < PACKED_CODE, exact, (lengths + 1) // 2)
+
+
+def _bits_of(code: int) -> int:
+    if code < PACKED_CODE:
+        return code + 7
+    exponent, mantissa = divmod(code - PACKED_CODE, 4)
+    return exponent + (7 * (4 + mantissa)).bit_length()
 
 
 def _in_one(pieces: list[Bytes], whole: Bytes) -> Bytes:

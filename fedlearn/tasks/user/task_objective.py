@@ -13,7 +13,7 @@ import es_core
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.noise import member_noise
 from fedlearn.es.replica import UInt8Array
-from fedlearn.es.sums.estimate import encode_randomly
+from fedlearn.es.sums.estimate import encode_packed, encode_randomly, random_bytes
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, drawn_rows, group_words, n_rows
@@ -85,8 +85,12 @@ class TaskObjective:
             found = self._found(weights, data, trials, words, threads=threads)
         total = found.total.astype(np.float64) * 2.0**trials.perturbation.unit_bits
         numbers = np.clip(total, -GREATEST_SUM, GREATEST_SUM)
-        dither = es_core.random_words(int(words[0, 0]), trials.step, 0, 1, self.layout.size)[0]
-        estimate = encode_randomly(self.layout, np.rint(numbers).astype(np.int64), dither)
+        summed, seed = np.rint(numbers).astype(np.int64), int(words[0, 0])
+        if trials.perturbation.sum_bits == 4:
+            estimate = encode_packed(self.layout, summed, random_bytes(seed, trials.step, self.layout.size))
+        else:
+            dither = es_core.random_words(seed, trials.step, 0, 1, self.layout.size)[0]
+            estimate = encode_randomly(self.layout, summed, dither)
         return TrialResults(found.losses, estimate)
 
     def _found(

@@ -2,6 +2,7 @@
 
 from random import Random
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -14,10 +15,21 @@ from fedlearn.coordination.people.reputation import MAX_CAUGHT, PROOF_GROUPS, Re
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping
-from fedlearn.es.sums.estimate import NO_ESTIMATE, encode_exactly
+from fedlearn.es.sums.estimate import NO_ESTIMATE, encode_estimate, encode_exactly
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.wire.messages import Assignment
-from tests.coordination.coordinator.scene import GROUP, HALF, LIMIT, TIME_PER_STEP, Scene, of, parted, sent
+from tests.coordination.coordinator.scene import (
+    GROUP,
+    HALF,
+    LIMIT,
+    PLAN,
+    STRATEGY,
+    TIME_PER_STEP,
+    Scene,
+    of,
+    parted,
+    sent,
+)
 
 LAYOUT = ParameterLayout((TensorSpec("matrix", (3, 4)),))
 
@@ -259,3 +271,15 @@ def test_the_exact_sum_of_a_result_is_looked_at_along_with_one_of_its_groups() -
     results = iter([TrialResults(first.losses, off), TrialResults(first.losses)])
     finding, _ = compare(first, lambda: next(results), LAYOUT)
     assert finding is Finding.FALSE
+
+
+@pytest.mark.parametrize(("is_exact", "expected"), [(False, 4), (True, 8)])
+def test_a_relays_sum_is_checked_with_bytes(is_exact: bool, expected: int) -> None:
+    coarse = msgspec.structs.replace(STRATEGY, perturbation=Perturbation(0.0, 0, "nothing"), group_size=1, sum_bits=4)
+    scene = Scene(audit=1.0, lottery=Random(1), strategy=coarse)
+    scene.join(1)
+    assert scene.assignments[1].perturbation.sum_bits == 4
+    numbers = np.zeros(PLAN.layout.size, dtype=np.int64)
+    estimate = encode_exactly(PLAN.layout, numbers) if is_exact else encode_estimate(PLAN.layout, numbers)
+    scene.report(1, 1, estimate=estimate)
+    assert [claim.trials.perturbation.sum_bits for claim in scene.claims] == [expected]

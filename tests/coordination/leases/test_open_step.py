@@ -11,7 +11,15 @@ from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import MAX_LOSS, Shaping
 from fedlearn.es.strategy import Population
 from fedlearn.es.sums.clipping import Clipping
-from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate, decode_estimate, encode_estimate, encode_exactly
+from fedlearn.es.sums.estimate import (
+    NO_ESTIMATE,
+    CodedEstimate,
+    decode_estimate,
+    encode_estimate,
+    encode_exactly,
+    encode_packed,
+    random_bytes,
+)
 
 GROUP = 4
 
@@ -169,6 +177,29 @@ def test_estimates_of_all_leases_add_up_but_for_those_not_trusted() -> None:
     assert leases[2].take(16, numbered(16, 8), estimate(9, 9, 9), GROUP) == ""
     leases[2].void()
     np.testing.assert_array_equal(decode_estimate(LAYOUT, step.total_estimate(Clipping())), [111, 22, -67])
+
+
+def test_the_total_of_packed_sums_is_packed() -> None:
+    layout = ParameterLayout((TensorSpec("matrix", (2, 3)),))
+    coarse = population(Perturbation(0.0, 0, "nothing", sum_bits=4))
+    step = OpenStep(coarse, opened_at=1.0, deadline=2.0, first_member=0, layout=layout)
+    sums = np.array([700, -300, 5, 0, 1, 90])
+    for first in (0, 4):
+        coded = encode_packed(layout, sums, random_bytes(9, first, 6))
+        assert step.lease(4).take(first, numbered(first, 4), coded, GROUP) == ""
+    total = step.total_estimate(Clipping())
+    one, other = (encode_packed(layout, sums, random_bytes(9, first, 6)) for first in (0, 4))
+    parts = decode_estimate(layout, one) + decode_estimate(layout, other)
+    expected = encode_packed(layout, parts, random_bytes(0, step.population.step, 6))
+    assert total.is_packed
+    assert (total.numbers.tobytes(), total.shifts.tobytes()) == (expected.numbers.tobytes(), expected.shifts.tobytes())
+
+
+def test_sums_can_be_asked_for_in_bytes() -> None:
+    coarse = population(Perturbation(0.0, 0, "nothing", sum_bits=4))
+    step = OpenStep(coarse, opened_at=1.0, deadline=2.0, first_member=0, layout=LAYOUT)
+    asked = [step.trials(0, GROUP, in_bytes=in_bytes).perturbation.sum_bits for in_bytes in (False, True)]
+    assert asked == [4, 8]
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])

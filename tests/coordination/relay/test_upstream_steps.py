@@ -66,6 +66,11 @@ def test_those_below_have_a_little_less_time() -> None:
     assert step.assignment(step.lease(8)).time_left_s == step.deadline - 6.0
 
 
+def test_those_below_send_bytes_whatever_the_server_above_is_sent() -> None:
+    step = opened(UpstreamSteps(LAYOUT), assignment(Perturbation(0.0, 0, "nothing", sum_bits=4)))
+    assert step.assignment(step.lease(8)).perturbation == Perturbation(0.0, 0, "nothing", sum_bits=8)
+
+
 def test_what_follows_without_gaps_goes_up_together() -> None:
     steps = UpstreamSteps(LAYOUT)
     step = opened(steps, assignment())

@@ -146,6 +146,20 @@ def test_slow_lines_are_told_of_and_lead_to_local_steps_of_every_machine() -> No
     assert of(Notice, effects) == [Notice("each step is exchanged again, since an exchange takes 0.0001 s")]
 
 
+def test_slow_lines_are_told_of_where_they_make_sums_coarser() -> None:
+    scene = Scene(strategy=msgspec.structs.replace(GRADIENTS, local_steps=1, sum_bits=0))
+    (volunteer,) = scene.volunteers.values()
+    volunteer.member_s, volunteer.exchange_s = 0.01, 0.1
+    told = "sums of gradients have 4 bits a parameter, since an exchange takes 0.1 s"
+    assert of(Notice, scene.course.open_next(NOW)) == [Notice(told)]
+    scene.course.abandon()
+    assert of(Notice, scene.course.open_next(NOW)) == []
+    scene.course.abandon()
+    volunteer.exchange_s = 1e-4
+    told = "sums of gradients have 8 bits a parameter, since an exchange takes 0.0001 s"
+    assert of(Notice, scene.course.open_next(NOW)) == [Notice(told)]
+
+
 def test_a_number_of_local_steps_that_was_given_is_told_before_lines_are_known() -> None:
     scene = Scene(strategy=msgspec.structs.replace(GRADIENTS, local_steps=30))
     effects = scene.course.open_next(NOW)

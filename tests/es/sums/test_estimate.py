@@ -3,15 +3,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from es_core import random_words
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.sums.estimate import (
     CodedEstimate,
+    Integers,
     decode_estimate,
     encode_estimate,
     encode_exactly,
+    encode_packed,
     encode_randomly,
     estimate_of_rows,
     exact_width,
+    packed_bytes,
+    random_bytes,
 )
 from tests.es.parts import PARTS, WHOLE, Encode, pieces
 
@@ -53,8 +58,8 @@ def test_what_32_bits_do_not_hold_is_cut() -> None:
     [
         (7, [0, 0, 0, 0], "expected 8 bytes by the codes, got 7"),
         (8, [0, 0, 0], "estimate of 8 parameters: codes: expected one a row, 4, got 3"),
-        (8, [0, 25, 0, 0], "expected shifts up to 24, or 128 and up to 4 bytes"),
-        (8, [0, 133, 0, 0], "expected shifts up to 24, or 128 and up to 4 bytes"),
+        (8, [0, 25, 0, 0], "expected shifts up to 24, or 128 and up to 4 bytes, or 136 to 239"),
+        (8, [0, 133, 0, 0], "expected shifts up to 24, or 128 and up to 4 bytes, or 136 to 239"),
         (8, [130, 0, 128, 0], "expected 10 bytes by the codes, got 8"),
     ],
 )
@@ -129,8 +134,12 @@ def test_exact_rows_have_the_bytes_of_the_protocols_example() -> None:
     assert coded.n_bytes == 8
 
 
+def packed(layout: ParameterLayout, estimate: Integers) -> CodedEstimate:
+    return encode_packed(layout, estimate, random_bytes(3, 4, layout.size))
+
+
 @pytest.mark.parametrize("name", PARTS)
-@pytest.mark.parametrize("encode", [encode_estimate, encode_exactly])
+@pytest.mark.parametrize("encode", [encode_estimate, encode_exactly, packed])
 def test_a_part_of_an_estimate_stands_for_the_parts_numbers(encode: Encode, name: str) -> None:
     generator = np.random.default_rng(5)
     # Rows of all sizes, some without a byte.
@@ -192,3 +201,40 @@ def test_rounding_by_random_words_stays_within_a_byte() -> None:
     words = np.full(4, 2**32 - 1, dtype=np.uint32)
     coded = encode_randomly(layout, np.array([2**33, -(2**33), 5, -7]), words)
     assert coded.numbers.tolist() == [127, -127, 5, -7]
+
+
+def test_packing_has_the_integers_as_its_mean() -> None:
+    layout = ParameterLayout((TensorSpec("matrix", (2, 4)),))
+    estimate = np.array([7000, 100, -1003, 3, 0, 1, -2, 28], dtype=np.int64)
+    random = np.tile(np.arange(256, dtype=np.uint8)[:, None], (1, 8))
+    decoded = np.array([decode_estimate(layout, encode_packed(layout, estimate, each)) for each in random])
+    assert set(np.unique(decoded[:, 1])) == {0, 1024}  # 4 << 8, of which 7 are the first that hold 7000
+    np.testing.assert_allclose(decoded.mean(axis=0), estimate, atol=2.0)
+    assert np.unique(decoded[:, [4, 7]], axis=0).tolist() == [[0, 28]]
+
+
+def test_a_packed_estimate_takes_half_the_bytes() -> None:
+    coded = packed(LAYOUT, np.arange(8))
+    assert coded.n_bytes == packed_bytes(LAYOUT) == 2 + 2 + 1 + 1 + 4
+    assert coded.is_packed
+    assert not encode_estimate(LAYOUT, np.arange(8)).is_packed
+    assert not encode_exactly(LAYOUT, np.arange(8)).is_packed
+
+
+def test_sums_of_a_relay_are_told_from_those_of_a_machine() -> None:
+    assert encode_exactly(LAYOUT, np.zeros(8, dtype=np.int64)).is_exact
+    assert encode_exactly(LAYOUT, np.full(8, 2**30)).is_exact
+    assert not encode_estimate(LAYOUT, np.full(8, 2**30)).is_exact
+    assert not packed(LAYOUT, np.full(8, 2**30)).is_exact
+
+
+@pytest.mark.parametrize("greatest", [1, 28, 29, 49, 50, 127, 128, 10**6, 2**26 - 1, 49 << 25])
+@pytest.mark.parametrize("encode", [encode_estimate, packed])
+def test_the_bits_are_those_of_the_greatest_number_that_fits(encode: Encode, greatest: int) -> None:
+    coded = encode(LAYOUT, np.array([0, greatest, 0, 0, 0, 0, 0, 0]))
+    assert max(greatest.bit_length(), 5) <= coded.bits <= max(greatest.bit_length() + 1, 7)
+
+
+def test_random_bytes_are_those_of_the_words_the_lowest_first() -> None:
+    words = random_words(5, 6, 0, 1, 2)[0].tolist()
+    assert random_bytes(5, 6, 7).tobytes() == b"".join(word.to_bytes(4, "little") for word in words)

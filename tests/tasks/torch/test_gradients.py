@@ -1,12 +1,14 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from fedlearn.es.perturbation import Perturbation
-from fedlearn.es.sums.estimate import decode_estimate
+from fedlearn.es.sums.estimate import decode_estimate, encode_packed, random_bytes
 from fedlearn.es.trials import Trials
+from fedlearn.tasks.blocks import drawn_rows, group_words
 from fedlearn.tasks.task import Batch, NoGradientError, flat_weights, most_at_once
 from fedlearn.tasks.user.gradient_settings import gradient_gap
 from fedlearn.tasks.user.task_objective import TaskObjective
@@ -50,6 +52,22 @@ def test_a_sum_is_that_of_pytorchs_gradients_for_the_rows_of_each_group() -> Non
     np.testing.assert_allclose(total, np.sum(seen, axis=0), atol=0.05 * np.abs(total).max())
     assert results.losses.shape == (3,)
     assert len(set(results.losses.tolist())) == 3
+
+
+def test_a_coarser_sum_has_four_bits_of_the_same_gradient_by_random_bytes_of_its_group() -> None:
+    objective = objective_of()
+    weights, layout = objective.initial_weights(), objective.layout
+    coarse = msgspec.structs.replace(GRADIENTS, sum_bits=4)
+    for first in (0, 1):
+        trials = msgspec.structs.replace(trials_of(2, first), perturbation=coarse)
+        one, same = (objective.gradient_sum(weights, objective.task.data, trials, threads=1) for _ in range(2))
+        assert one.estimate.numbers.tobytes() == same.estimate.numbers.tobytes()
+        words = group_words(3, 2, first, 1, BATCH_SIZE)
+        batch = Batch(drawn_rows(objective.task.data, group_words(3, 2, first, 2, BATCH_SIZE)), (1, 2))
+        sums = np.rint(objective.task.loss_gradients(weights, batch).total.astype(np.float64) * 2.0**24)
+        expected = encode_packed(layout, sums.astype(np.int64), random_bytes(int(words[0, 0]), 2, layout.size))
+        assert one.estimate.is_packed
+        np.testing.assert_array_equal(decode_estimate(layout, one.estimate), decode_estimate(layout, expected))
 
 
 @pytest.mark.parametrize("is_graph", [False, True])
