@@ -1,14 +1,17 @@
 """A hub over an empty folder, whose jobs' servers are scripted."""
 
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from fedlearn.hub.app import Hub
 from fedlearn.hub.devices import Devices
+from fedlearn.hub.jobs.datasets import Images
 from fedlearn.hub.jobs.jobs import Jobs
 from fedlearn.hub.jobs.records import Process
 from fedlearn.hub.settings import HubSettings
@@ -70,12 +73,20 @@ class Scripted:
         return folder
 
 
+def some_digits() -> Images:
+    """Stands in for scikit-learn's digits: images of their shapes, in their numbers."""
+    pixels, labels = np.zeros((1797, 64), dtype=np.uint8), np.arange(1797) % 10
+    return Images("scikit-learn's digits", pixels[:1438], labels[:1438], pixels[1438:], labels[1438:], is_stand_in=True)
+
+
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch) -> list[Scripted]:
     Scripted.alive, Scripted.started = {}, []
     monkeypatch.setattr("fedlearn.hub.jobs.jobs.Served", Scripted)
     # What a job needs is as if installed, as nothing is trained; test_checks.py has what is missing.
     monkeypatch.setattr("fedlearn.hub.app.find_spec", lambda name: name)
+    if find_spec("sklearn") is None:
+        monkeypatch.setattr("fedlearn.hub.jobs.datasets.small_digits", some_digits)
     return Scripted.started
 
 
