@@ -1,5 +1,6 @@
 """Whether results are true: the server computes the same trials and compares."""
 
+import math
 from collections.abc import Callable, Sequence
 from enum import Enum
 from itertools import pairwise
@@ -14,12 +15,17 @@ from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.work.activation_log import ActivationLog
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.shaping import bounded
-from fedlearn.es.sums.estimate import CodedEstimate, decode_estimate
+from fedlearn.es.sums.estimate import CodedEstimate, decode_estimate, rounding_variance
 from fedlearn.es.sums.norm import l2_norm
 from fedlearn.es.trials import TrialResults, Trials
 
 MOST_DIFFERENCE = 1e9
 """The greatest difference, in tolerances: the journal of audits is JSON, which has no infinity."""
+
+
+ROUNDINGS = 5.0
+"""The variance that rounding may add to the distance of a relay's sum, in variances of the server's own rounding: that
+of its parts is at most four times as much, since their greatest numbers may lie just above a power of two."""
 
 
 class Claim(msgspec.Struct, frozen=True, eq=False):
@@ -153,10 +159,15 @@ def is_same_sum(claimed: CodedEstimate, own: CodedEstimate, layout: ParameterLay
 def sum_difference(
     claimed: CodedEstimate, own: CodedEstimate, layout: ParameterLayout, tolerance: Tolerance = LOOSE
 ) -> float:
-    """The difference of two rounded sums, in tolerances."""
+    """The difference of two rounded sums, in tolerances.
+
+    A relay adds what its volunteers have rounded, each on its own, so what rounding may add is taken off its distance.
+    """
     ours = decode_estimate(layout, own).astype(np.float64)
     gap = decode_estimate(layout, claimed) - ours
-    length = l2_norm(ours)
+    length, distance = l2_norm(ours), l2_norm(gap)
+    if claimed.is_exact:
+        distance = math.sqrt(max(distance**2 - ROUNDINGS * rounding_variance(layout, own), 0.0))
     if length == 0.0:
-        return float("inf") if gap.any() else 0.0
-    return l2_norm(gap) / (tolerance.sums * length)
+        return float("inf") if distance > 0.0 else 0.0
+    return distance / (tolerance.sums * length)

@@ -91,6 +91,13 @@ def encode_randomly(layout: ParameterLayout, estimate: Integers, words: NDArray[
     return CodedEstimate(np.clip(raised >> each, -MAX_UTILITY, MAX_UTILITY).astype(np.int8), shifts)
 
 
+def rounding_variance(layout: ParameterLayout, coded: CodedEstimate) -> float:
+    """The variance that random rounding to bytes adds to an estimate, all parameters together, at its steps; that of
+    rounding to the nearest is half of it."""
+    steps = np.where((coded.shifts > 0) & (coded.shifts < EXACT_CODE), 2.0 ** (coded.shifts % EXACT_CODE), 0.0)
+    return float((layout.row_lengths * steps**2).sum() / 6.0)
+
+
 def encode_packed(layout: ParameterLayout, estimate: Integers, random: UInt8Array) -> CodedEstimate:
     """Encodes the integers [n_parameters], rounded to four bits each, up or down by random bytes [n_parameters or
     more].

@@ -1,7 +1,10 @@
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedlearn.coordination.audits.audit import (
     Claim,
@@ -11,12 +14,19 @@ from fedlearn.coordination.audits.audit import (
     loss_difference,
     sum_difference,
 )
-from fedlearn.coordination.audits.tolerance import LOOSE
+from fedlearn.coordination.audits.tolerance import FLOATS, LOOSE
 from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
-from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate, encode_estimate
+from fedlearn.es.sums.estimate import (
+    NO_ESTIMATE,
+    CodedEstimate,
+    decode_estimate,
+    encode_estimate,
+    encode_exactly,
+    encode_randomly,
+)
 from fedlearn.es.trials import TrialResults, Trials
 
 GROUP = 64
@@ -173,3 +183,42 @@ def test_losses_that_are_no_numbers_are_false_where_they_begin() -> None:
     assert first_false([own, own, none, none], GROUP) == 1
     assert first_false([none, none, own, own], GROUP) == 1
     assert first_false([own, own, own, none], GROUP) == 2
+
+
+MATRICES = ParameterLayout((TensorSpec("wide", (96, 384)), TensorSpec("narrow", (65, 96)), TensorSpec("vector", (96,))))
+
+
+def rounded(numbers: NDArray[np.int64]) -> CodedEstimate:
+    """A volunteer's sum, rounded by random words."""
+    return encode_randomly(MATRICES, numbers, GENERATOR.integers(0, 2**32, MATRICES.size, dtype=np.uint32))
+
+
+@pytest.mark.parametrize("way", [rounded, partial(encode_estimate, MATRICES)])
+@pytest.mark.parametrize("signal", [0.0, 1.0])
+@pytest.mark.parametrize("n_parts", [1, 2, 3, 8, 40])
+def test_honest_sum_of_a_relay_is_true_although_its_parts_were_rounded_each(
+    way: Callable[[NDArray[np.int64]], CodedEstimate], signal: float, n_parts: int
+) -> None:
+    tails = np.exp(0.5 * GENERATOR.standard_normal(MATRICES.size))
+    common = signal * GENERATOR.standard_normal(MATRICES.size)
+    parts = [
+        np.rint(1e5 * tails * (GENERATOR.standard_normal(MATRICES.size) + common)).astype(np.int64)
+        for _ in range(n_parts)
+    ]
+    total = np.sum([decode_estimate(MATRICES, way(part)).astype(np.int64) for part in parts], axis=0)
+    relayed = encode_exactly(MATRICES, total)
+    own = way(np.sum(parts, axis=0))
+    assert relayed.is_exact
+    assert sum_difference(relayed, own, MATRICES, FLOATS.summed) < FLOATS.summed.usual
+    # A tenth of its length in any direction is not rounding.
+    lie = decode_estimate(MATRICES, own).astype(np.int64)
+    lie = lie + np.rint(0.1 * np.roll(lie, 1)).astype(np.int64)
+    assert sum_difference(encode_exactly(MATRICES, lie), own, MATRICES, FLOATS.summed) > 1.0
+
+
+def test_only_a_sum_of_sums_may_be_off_by_its_rounding() -> None:
+    numbers = np.rint(1e5 * GENERATOR.standard_normal(MATRICES.size)).astype(np.int64)
+    one, other = (decode_estimate(MATRICES, rounded(numbers)).astype(np.int64) for _ in range(2))
+    own = rounded(one)  # shifted bytes once rounded stay as they are
+    assert sum_difference(encode_exactly(MATRICES, other), own, MATRICES, FLOATS.summed) == 0.0
+    assert sum_difference(encode_estimate(MATRICES, other), own, MATRICES, FLOATS.summed) > 0.5
