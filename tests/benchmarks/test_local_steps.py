@@ -21,10 +21,13 @@ def text(tmp_path: Path) -> str:
 
 def test_local_steps_send_less_than_steps_that_are_exchanged(read_json: ReadJson, text: str) -> None:
     given = ("--text", text, "--steps", "4", "--volunteers", "2", "--local-steps", "1", "4", "--rates", "0.01")
-    adam, each, alone = read_json("local_steps", *given)["rows"]
-    assert [row["exchanges"] for row in (adam, each, alone)] == [4, 4, 1]
+    rows = read_json("local_steps", *given)["rows"]
+    adam, each, each_packed, alone, alone_packed = rows
+    assert [row["exchanges"] for row in rows] == [4, 4, 4, 1, 1]
+    assert [row["sum_bits"] for row in rows] == [32, 8, 4, 8, 4]
     assert adam["megabytes"] > each["megabytes"] > 3 * alone["megabytes"]
-    for row in (adam, each, alone):
+    assert each["megabytes"] > 1.5 * each_packed["megabytes"] > 4 * alone_packed["megabytes"]
+    for row in rows:
         assert 0 < row["loss"] < 9
 
 
