@@ -73,8 +73,9 @@ def test_server_that_fails_at_once_again_and_again_is_given_up() -> None:
 def test_signal_is_for_the_server_which_is_not_started_again(number: signal.Signals) -> None:
     # A supervisor that has not heard of its process yet sends SIGTERM, whatever came.
     hears = [int(each) for each in STOP_SIGNALS]
-    ends_by_signal = f"import signal; [signal.signal(each, lambda *_: os._exit(0)) for each in {hears}];"
-    waits = f"{TELLS} {ends_by_signal} os.kill(os.getppid(), {number}); signal.pause(); signal.pause()"
+    # They are blocked until the server waits for one: one that came just before a pause would never end that.
+    blocks = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {hears});"
+    waits = f"{TELLS} {blocks} os.kill(os.getppid(), {number}); signal.sigwait({hears})"
     servers = Servers(waits)
     before = signal.getsignal(number)
     assert servers.run() == 0
