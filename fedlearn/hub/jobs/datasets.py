@@ -139,7 +139,7 @@ def from_torchvision(name: str, args: Mapping[str, Any], root: Path) -> Images:
     if name not in OF_TORCHVISION:
         raise ValueError(f"{nowhere}, or one of torchvision's {', '.join(OF_TORCHVISION)}")
     try:
-        from torchvision import datasets  # type: ignore[import-untyped,unused-ignore]
+        from torchvision import datasets
 
         collection: Callable[..., Any] = getattr(datasets, name)
         given = {key: value for key, value in args.items() if key in PASSED_ON}
