@@ -11,6 +11,7 @@ import pytest
 
 from fedlearn.board.serving import Reach
 from fedlearn.hub.app import Hub
+from fedlearn.hub.bodies import MAX_EPOCHS
 from fedlearn.hub.settings import HubSettings
 from tests.acceptance.hubs import devices_of, hub_in
 from tests.board.browser import CHROMIUM, chromium, playwright
@@ -149,16 +150,17 @@ def test_two_real_devices_train_what_the_form_made(tmp_path: Path) -> None:
         with devices_of(place, "ada", "bob", job=1):
             row.get_by_role("button", name="Initialize").click()
             expect(row).to_contain_text("initialized")
-            page.locator("#epochs").fill("3")
+            page.locator("#epochs").fill(str(MAX_EPOCHS))
             row.get_by_role("button", name="Train").click()
             expect(row.locator("td[title*='ada: '][title*='bob: ']")).to_have_count(1)
             assert_fits(page)
-            expect(row).to_contain_text("completed")
+            row.get_by_role("button", name="Stop").click()
+            expect(row).to_contain_text("stopped")
         draw_one(page)
         expect(page.locator("#classes li")).to_have_count(10)
         expect(page.locator("#classes .best")).to_have_count(1)
         assert_fits(page)
-        expect(page.locator("#log")).to_contain_text("hub: completed")
+        expect(page.locator("#log")).to_contain_text("hub: stopped")
         with page.expect_download() as download:
             row.get_by_role("link", name="Model").click()
         content = Path(download.value.path()).read_bytes()
