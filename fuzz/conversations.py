@@ -17,7 +17,7 @@ from seeds import chosen_options, seeds_of
 
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Send, SendWeights, ServerEffect
-from fedlearn.coordination.plan import RunPlan
+from fedlearn.coordination.steps.plan import RunPlan
 from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
@@ -49,7 +49,7 @@ from fedlearn.wire.proof import NONCE_BYTES, Credentials, Identity, prove
 DIGEST = bytes(8)
 LAYOUT = ParameterLayout((TensorSpec("weights", (4, 4)),))
 MAX_GROWTH_BYTES = 8 * 2**20
-"""Of a case: more than any message of these conversations may hold."""
+"""Bytes by which a case may grow the process: more than any message of these conversations may hold."""
 
 Change = Callable[[random.Random, bytes], bytes]
 

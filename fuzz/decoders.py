@@ -49,7 +49,7 @@ with instrumented(INSTRUMENTED):
     from fedlearn.wire.states import MessageType
 
 MEMORY_MB = 384
-"""Of the process, with the fuzzer's own and what was imported."""
+"""Megabytes that the process may take, with the fuzzer's own and what was imported."""
 
 EXPECTED = (ValueError, RemoteProtocolError)
 """What decoders raise; what Python's own codecs say counts as none of them."""

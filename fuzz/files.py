@@ -47,7 +47,7 @@ with instrumented(INSTRUMENTED):
     from tests.run_folders import created, fit_task, task_config
 
 MEMORY_MB = 384
-"""Of the process, with the fuzzer's own and what was imported."""
+"""Megabytes that the process may take, with the fuzzer's own and what was imported."""
 
 EXPECTED = (StorageError, ValueError)
 """Commands show these as one sentence; what Python's own codecs say counts as none."""
@@ -63,7 +63,7 @@ load_key(RUN.local_identity)
 EMPTY = create_segment(RUN.journal, HEADER).read_bytes()
 SCHEMA = Schema(TaskOptions)
 METADATA = {"layout": '{"tensors":[{"name":"vector","shape":[2]}]}'}
-"""Of a checkpoint whose tensors are those of its layout."""
+"""Metadata of a checkpoint whose tensors are those of its layout."""
 
 
 def journal(data: bytes) -> None:
@@ -79,7 +79,7 @@ def records(data: bytes) -> None:
 
 
 def whole_checkpoint(data: bytes) -> None:
-    """With a right checksum."""
+    """Reads a checkpoint whose checksum is right."""
     names = ("step", "digest", "numbers", "last", "layout", "config", "identity")
     texts = data.decode("latin-1").split("\n")
     metadata = {**METADATA, **dict(zip(names, texts, strict=False))}

@@ -25,7 +25,7 @@ with instrumented(INSTRUMENTED):
     import fedlearn.coordination.work.worker
     from fedlearn.coordination.coordinator import Coordinator
     from fedlearn.coordination.effects import ApplyUpdate, Send, SendWeights, ServerEffect
-    from fedlearn.coordination.plan import RunPlan
+    from fedlearn.coordination.steps.plan import RunPlan
     from fedlearn.coordination.steps.step_source import OwnSteps
     from fedlearn.coordination.work.worker import Worker
     from fedlearn.es.golden import GOLDEN_STEP
@@ -64,7 +64,7 @@ with instrumented(INSTRUMENTED):
     from fedlearn.wire.states import State
 
 MEMORY_MB = 256
-"""Of the process, with the fuzzer's own 80 and what a conversation of 1 MiB may hold; a case that wants more fails."""
+"""Megabytes that the process may take: the fuzzer's own 80, and what a conversation of 1 MiB may hold."""
 
 PIECES = (1, 7, 24, 25, 300, *(2**16 for _ in range(11)))
 """Bytes that arrive at a time."""
@@ -92,7 +92,7 @@ vars(fedlearn.coordination.work.worker).update(prove=lambda *_: OPENING[1])
 
 
 def strategy(*, is_summed: bool) -> Strategy:
-    """Of one rule or the other for what a Result brings."""
+    """A strategy of one rule or the other for what a Result brings."""
     return Strategy(
         perturbation=Perturbation(sigma=0.01, rank=1, space="activations" if is_summed else "weights"),
         group_size=4,

@@ -49,7 +49,7 @@ class Row(msgspec.Struct, frozen=True):
     volunteers: int
     local_steps: int
     sum_bits: int
-    """Of a parameter in a sum."""
+    """Bits of a parameter in a sum."""
     exchanges: int
     megabytes: float
     """What a volunteer sends."""
@@ -61,7 +61,7 @@ class TimedRow(msgspec.Struct, frozen=True):
 
     volunteers: int
     mbit: float
-    """Of each volunteer's line, up; twice as many down."""
+    """Megabits a second of each volunteer's line, up; twice as many down."""
     local_steps: str
     seconds: float
     exchanges: int

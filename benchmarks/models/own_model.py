@@ -39,7 +39,7 @@ from benchmarks.models.subjects import BATCH_SIZE, Subject, judged, new_model, s
 from fedlearn.tasks.torch.hidden import hidden_matrices
 
 MUON_RATES = (0.02, 0.01)
-"""Of PyTorch's Muon, and of Adam for all that is no hidden matrix; the best of five and of three for the small GPT."""
+"""Rates of PyTorch's Muon, and of Adam for all that is no hidden matrix; the best of five and three for the GPT."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class Row(msgspec.Struct, frozen=True):
     learner: str
     seconds: float
     share: float
-    """Of Adam's seconds."""
+    """The share of Adam's seconds."""
     steps: int
     loss: float
     accuracy: float | None = None

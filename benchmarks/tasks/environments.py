@@ -26,11 +26,11 @@ from benchmarks.tasks.one_process import OneProcess
 from fedlearn.tasks.environment.task import FIRST_HELD_OUT_SEED, N_HELD_OUT
 
 LOOKS = 32
-"""At the policy along a run, at most."""
+"""The most looks at the policy along a run."""
 
 OURS, PEER = "fedlearn", "evotorch"
 RADIUS = 4.5
-"""Of evotorch's first perturbations, all weights together; the greatest step is a fifteenth of it."""
+"""The length of evotorch's first perturbations, all weights together; the greatest step is a fifteenth of it."""
 STDEV_LEARNING_RATE = 0.1
 
 Env = gymnasium.Env[Any, Any]
@@ -40,7 +40,7 @@ class Problem(msgspec.Struct, frozen=True):
     """An environment, and how it is learned."""
 
     widths: tuple[int, ...]
-    """Of the policy's layers, with tanh between them."""
+    """Widths of the policy's layers, with tanh between them."""
     episodes: int
     solved: float
     """The least return that counts as a solution."""

@@ -135,7 +135,7 @@ def pretrained(accuracy: float, seed: int) -> GPT2LMHeadModel:
 
 
 class Adapted(nn.Module):
-    """x W + b + x A B: a frozen layer with the two factors of LoRA. Source: Hu et al., arXiv 2106.09685."""
+    """A frozen layer with the two factors of LoRA: x W + b + x A B. Source: Hu et al., arXiv 2106.09685."""
 
     def __init__(self, inner: Conv1D, rank: int) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ PEERS = ("cma", "nevergrad")
 Points = NDArray[Any]
 """[points, n_parameters]."""
 Run = Callable[["Problem", int, int], tuple[float, int]]
-"""Of a problem, seed and evaluations: the loss that is reported, and how many evaluations there were."""
+"""Gives, for a problem, a seed and evaluations, the loss that is reported and how many evaluations there were."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ def network(weights: Points, inputs: Points) -> Points:
 
 
 def problems() -> dict[str, Problem]:
-    """By name."""
+    """All problems by name."""
     random = np.random.default_rng(0)
     n_weights = (N_INPUTS + 2) * N_HIDDEN + 1
     inputs = random.standard_normal((N_ROWS, N_INPUTS))

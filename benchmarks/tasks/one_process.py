@@ -1,4 +1,4 @@
-"""ask, trials and tell of a task in one process, by what server and volunteers run: the same steps to the bit."""
+"""One process asks, evaluates and tells a task by what server and volunteers run: the same steps to the bit."""
 
 from collections.abc import Mapping
 from typing import final
@@ -23,7 +23,7 @@ DEFAULTS: Mapping[str, Setting] = {
     "population_limit": 64,
     "learning_rate_schedule": "constant",
 }
-"""Where neither the task nor the benchmark says otherwise."""
+"""Settings that hold where neither the task nor the benchmark says otherwise."""
 
 
 @final

@@ -38,7 +38,7 @@ class Row(msgspec.Struct, frozen=True):
     theirs: str
     audits: int
     greatest: float
-    """In tolerances."""
+    """The greatest difference, in tolerances."""
     mean: float
     accused: int
 
@@ -109,7 +109,7 @@ def evaluate(what: str, hidden_size: int, group_size: int, number: int, kernel: 
 def _differences(
     hidden_size: int, size: int, ours: list[TrialResults], theirs: list[TrialResults], tolerance: Tolerance
 ) -> list[float]:
-    """Of each group, in tolerances."""
+    """The difference of each group, in tolerances."""
     layout = _objective(hidden_size, "float32").layout
     found: list[float] = []
     for own, claimed in zip(ours, theirs, strict=True):

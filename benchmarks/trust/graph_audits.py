@@ -35,7 +35,7 @@ class Row(msgspec.Struct, frozen=True):
     model: str
     audits: int
     greatest: float
-    """In tolerances."""
+    """The greatest difference, in tolerances."""
     accused: int
 
 
@@ -100,7 +100,7 @@ def objective_of(model: nn.Module) -> tuple[TaskObjective, Columns]:
 
 
 def loss_of(model: nn.Module, rows: Mapping[str, Tensor]) -> Tensor:
-    """Of the rows of a group."""
+    """The loss of a group's rows."""
     return functional.cross_entropy(model(rows["x"]), rows["y"])
 
 
