@@ -77,7 +77,11 @@ def write(root: Path, path: str, text: str) -> None:
         ("fedlearn/es/__init__.py", "from ..text import tokens", "fedlearn.text"),
         ("fedlearn/es/replica.py", "import fedlearn.config", "fedlearn.config"),
         ("fedlearn/config/schema.py", "import fedlearn.graphs", "fedlearn.graphs"),
-        ("fedlearn/wire/encoding/codec.py", "import fedlearn.coordination.plan", "fedlearn.coordination.plan"),
+        (
+            "fedlearn/wire/encoding/codec.py",
+            "import fedlearn.coordination.steps.plan",
+            "fedlearn.coordination.steps.plan",
+        ),
         ("fedlearn/net/tcp.py", "import fedlearn.storage.runs", "fedlearn.storage.runs"),
         ("fedlearn/storage/runs.py", "from fedlearn.runs.run import Run", "fedlearn.runs.run"),
         ("fedlearn/client/client.py", "from fedlearn.server.server import Server", "fedlearn.server.server"),

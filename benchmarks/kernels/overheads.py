@@ -16,8 +16,8 @@ from fedlearn.callback import Callback, Callbacks
 from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.people.roster import Phase, Roster, Volunteer
-from fedlearn.coordination.plan import RunPlan, Status
 from fedlearn.coordination.status import RunStatus, run_status
+from fedlearn.coordination.steps.plan import RunPlan, Status
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.storage.logs.metrics import StepMetrics
 from fedlearn.storage.status import write_status
@@ -88,15 +88,15 @@ def volunteers_of(number: int) -> list[Volunteer]:
     volunteers = [Volunteer(peer) for peer in range(number)]
     for volunteer in volunteers:
         volunteer.name, volunteer.phase = f"volunteer {volunteer.peer}", Phase.READY
-        volunteer.standing = Reputation(f"{volunteer.peer:064x}", name=volunteer.name)
+        volunteer.reputation = Reputation(f"{volunteer.peer:064x}", name=volunteer.name)
     return volunteers
 
 
 def status_of(volunteers: list[Volunteer]) -> RunStatus:
     """What viewers are shown."""
-    standing = Status(step=7, volunteers=len(volunteers), step_left_s=1.0, run_left_s=60.0)
+    reputation = Status(step=7, volunteers=len(volunteers), step_left_s=1.0, run_left_s=60.0)
     ledger = Ledger(0, 0.0, work_per_member=1)
-    return run_status(PLAN, standing, Roster({v.peer: v for v in volunteers}), None, ledger, members_per_s=1e3)
+    return run_status(PLAN, reputation, Roster({v.peer: v for v in volunteers}), None, ledger, members_per_s=1e3)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from fedlearn.library.training import Value, configured
 from fedlearn.net.address import is_loopback, parse_address
 from fedlearn.runs.creation import create
 from fedlearn.server.listening import listen
-from fedlearn.server.security import open_gate, with_local
+from fedlearn.server.security import open_security, with_local
 from fedlearn.server.serving import serve as serve_run
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.credentials import own_identity, read_token
@@ -59,14 +59,16 @@ def serve(
         listening = held.enter_context(listen(config.server.host, config.server.port))
         run = create(kind, config, named)
         held.enter_context(lock_run(run.folder))
-        gate = with_local(open_gate(config.server, run.folder.path.parent, os.environ), run.folder.local_identity)
+        security = with_local(
+            open_security(config.server, run.folder.path.parent, os.environ), run.folder.local_identity
+        )
         trainer, _ = Trainer.open(run)
         held.callback(trainer.close)
         looks = held.enter_context(Looks(task, trainer.copy, every=every, told=looked))
         serve_run(
             trainer,
             listening,
-            gate,
+            security,
             callbacks=[looks, *callbacks],
             terminal=Terminal(plain=True),
         )

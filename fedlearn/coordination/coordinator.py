@@ -28,9 +28,9 @@ from fedlearn.coordination.people.membership import Membership
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.people.roster import Party, Phase, Roster, Volunteer
 from fedlearn.coordination.people.telling import news_of, settle_credit, settle_last_credit
-from fedlearn.coordination.plan import RunPlan, Status
 from fedlearn.coordination.status import RunStatus, run_status
 from fedlearn.coordination.steps.divergence import PATIENCE
+from fedlearn.coordination.steps.plan import RunPlan, Status
 from fedlearn.coordination.steps.step_loop import StepLoop
 from fedlearn.coordination.steps.step_source import StepSource
 from fedlearn.es.update import Update, elapsed_s_after
@@ -56,7 +56,7 @@ LAGS = "its line is slower than the steps; it goes on from the weights of today"
 class Coordinator:
     """Coordinates one run from `step` on; `last` is the Update before it, `digest` the replica's at `step`.
 
-    `standings` and `earned` are the reputations and the credit of identities from before. `lottery` draws the audits:
+    `reputations` and `earned` are the reputations and the credit of identities from before. `lottery` draws the audits:
     its seed is the server's secret. Without a lottery nothing is audited.
     """
 
@@ -69,7 +69,7 @@ class Coordinator:
         last: Update | None,
         digest: bytes,
         now: float,
-        standings: Sequence[Reputation] = (),
+        reputations: Sequence[Reputation] = (),
         earned: Mapping[str, Earned] | None = None,
         lottery: Lottery | None = None,
         rules: AuthenticationRules | None = None,
@@ -82,7 +82,7 @@ class Coordinator:
         tolerances = tolerances_of(plan.invitation)
         self._auditor = Auditor(plan.audit, self._ledger, lottery=lottery, tolerances=tolerances)
         self._plan = plan
-        self._people = Membership(Welcome(plan.run, plan.invitation), rules or AuthenticationRules(), standings)
+        self._people = Membership(Welcome(plan.run, plan.invitation), rules or AuthenticationRules(), reputations)
         self._steps = steps
         self._digest = digest
         self.roster: Roster = self._people.roster
@@ -328,10 +328,10 @@ class Coordinator:
         for volunteer in party.volunteers:
             if volunteer.snapshot is not None and result.step > volunteer.snapshot[0]:
                 volunteer.n_resyncs = 0
-        party.standing.n_idle = 0
+        party.reputation.n_idle = 0
         if lease.is_done:
             party.measure(lease.n_finite, now - lease.leased_at)
-            party.standing.was_in_time()
+            party.reputation.was_in_time()
         lease.duration_s = now - lease.leased_at
         step.took(now)
         return [*inspect(party, lease, step, result, self._auditor), *self.loop.close_if_complete(now)]
@@ -359,7 +359,7 @@ class Coordinator:
         effects: list[ServerEffect] = []
         if finding is Finding.FALSE:
             claim.lease.void()
-            effects += self._people.punish(claim.standing.blamed(verdict.place), verdict)
+            effects += self._people.punish(claim.reputation.blamed(verdict.place), verdict)
         else:
             claim.lease.release()
         if finding is Finding.UNDECIDABLE:

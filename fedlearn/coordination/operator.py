@@ -4,7 +4,7 @@ from typing import final
 
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Notice, ServerEffect
-from fedlearn.coordination.plan import RunPlan
+from fedlearn.coordination.steps.plan import RunPlan
 from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.es.strategy import Strategy
 

@@ -8,7 +8,7 @@ import msgspec
 from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.roster import Party, Phase, Roster, Volunteer
-from fedlearn.coordination.plan import RunPlan, Status
+from fedlearn.coordination.steps.plan import RunPlan, Status
 from fedlearn.wire.messages import Credit
 
 IDENTITY_DIGITS = 16
@@ -151,21 +151,21 @@ _PHASES: dict[Phase, Literal["waiting", "syncing", "ready"]] = {
 
 def _volunteer_status(volunteer: Volunteer, party: Party, population: int, ledger: Ledger) -> VolunteerStatus:
     n_alike = len(party.volunteers)
-    standing, lease = volunteer.standing, party.lease
-    credit = ledger.total(standing.identity) or _NOTHING
+    reputation, lease = volunteer.reputation, party.lease
+    credit = ledger.total(reputation.identity) or _NOTHING
     return VolunteerStatus(
         name=volunteer.name,
-        identity=standing.identity[:IDENTITY_DIGITS],
+        identity=reputation.identity[:IDENTITY_DIGITS],
         threads=volunteer.threads,
-        is_local=standing.is_local,
+        is_local=reputation.is_local,
         phase="seated" if volunteer.is_seated else _PHASES[volunteer.phase],
         tensors=volunteer.tensors,
         members_per_s=None if party.members_per_s is None else party.members_per_s / n_alike,
         share=lease.quota / population / n_alike if lease is not None and population else 0.0,
         members=lease.n_received // n_alike if lease is not None else 0,
         exchange_s=party.exchange_s,
-        trust="proven" if standing.is_trusted else "stranger",
-        caught=standing.n_caught,
+        trust="proven" if reputation.is_trusted else "stranger",
+        caught=reputation.n_caught,
         digest=_digest_of(volunteer, party),
         credit=Earnings(credit.members, credit.work, credit.seconds, credit.agreed, credit.caught),
     )

@@ -14,7 +14,7 @@ from fedlearn.hub.files import task_below
 from fedlearn.hub.jobs.records import JobFolder, JobRecord
 from fedlearn.hub.jobs.spec import STEPS_PER_EPOCH, TASK_FILE
 from fedlearn.net.address import is_loopback
-from fedlearn.server.security import ServerSecurity, open_gate
+from fedlearn.server.security import ServerSecurity, open_security
 from fedlearn.storage.credentials import keep_secret
 from fedlearn.storage.durable import make_folder
 
@@ -36,7 +36,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Whether requests from this machine need no token."""
     operator_token: str
     device_token: str
-    gate: ServerSecurity
+    security: ServerSecurity
     """The security of the jobs' servers, which is the same for all."""
     job_ports: range = range(0)
     """The ports of the jobs' servers; empty: any."""
@@ -76,7 +76,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             is_open_on_loopback=tokens == "auto",
             operator_token=_token(folder / OPERATOR_TOKEN_FILE),
             device_token=_token(folder / DEVICE_TOKEN_FILE),
-            gate=open_gate(ServerSettings(host=host, public_host=public_host), folder / "runs", {}),
+            security=open_security(ServerSettings(host=host, public_host=public_host), folder / "runs", {}),
             job_ports=job_ports,
         )
 

@@ -14,8 +14,8 @@ from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.credit import Entry
 from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
-from fedlearn.coordination.plan import RunPlan
 from fedlearn.coordination.relay.upstream_steps import UpstreamSteps
+from fedlearn.coordination.steps.plan import RunPlan
 from fedlearn.coordination.steps.report import StepReport
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.update import Update

@@ -58,7 +58,7 @@ class RelayProcess:
         self,
         volunteer: VolunteerReplica,
         credentials: Credentials,
-        gate: ServerSecurity,
+        security: ServerSecurity,
         settings: RelaySettings,
         *,
         name: str,
@@ -69,13 +69,13 @@ class RelayProcess:
         """`budget` is the volunteer's as well."""
         self._budget = budget or MemoryBudget()
         self._volunteer, self._credentials = volunteer, credentials
-        self._gate, self._settings = gate, settings
+        self._security, self._settings = security, settings
         self._name, self._threads = name, threads
         self._terminal = terminal
         self._route = Route(settings.above)
         self._compute = ThreadPoolExecutor(max_workers=1)
         self._blocks = Blocks()
-        self._port = gate.settings.port
+        self._port = security.settings.port
         self._worker: Worker | None = None
         self._above: ServerLine | None = None
         self._server: Server | None = None
@@ -207,9 +207,9 @@ class RelayProcess:
 
     def _serve(self, welcome: Welcome, step: int, digest: bytes) -> tuple[Coordinator, UpstreamSteps]:
         keeper = RelayKeeper(self._volunteer, self._blocks, welcome, self._settings, step=step, digest=digest)
-        listening = listen(self._gate.settings.host, self._port)
+        listening = listen(self._security.settings.host, self._port)
         self._port = listening.getsockname()[1]
-        self._server = server = Server(keeper, [self._terminal], self._gate, compute=self._compute, then=self._turn)
+        self._server = server = Server(keeper, [self._terminal], self._security, compute=self._compute, then=self._turn)
         self._serving = asyncio.create_task(server.run(listening, lambda _: Nobody()))
         return server.coordinator, keeper.steps
 

@@ -46,7 +46,7 @@ def check_credit(folder: RunFolder, journal: Iterable[Update]) -> RunCredit:
     return RunCredit(read_credit(folder), tuple(false), unclaimed)
 
 
-def standings_of(earned: dict[str, Earned]) -> list[Reputation]:
+def reputations_of(earned: dict[str, Earned]) -> list[Reputation]:
     """The reputations of identities so far, in a run that is resumed."""
     return [
         Reputation(

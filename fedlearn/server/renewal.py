@@ -19,9 +19,9 @@ INTERVAL_S = 2.0
 class Renewal:
     """Watches the files of a server's security."""
 
-    def __init__(self, gate: ServerSecurity) -> None:
-        settings = gate.settings
-        self._gate = gate
+    def __init__(self, security: ServerSecurity) -> None:
+        settings = security.settings
+        self._security = security
         self._paths = [Path(name) for name in (settings.allow, settings.tls_cert, settings.tls_key) if name]
         self._seen = self._look()
         self._due = 0.0
@@ -39,8 +39,8 @@ class Renewal:
         if seen == self._seen:
             return None
         self._seen = seen
-        self._gate = _renewed(self._gate)
-        return self._gate
+        self._security = _renewed(self._security)
+        return self._security
 
     def _look(self) -> list[tuple[int, int, int]]:
         return [_state_of(path) for path in self._paths]
@@ -55,16 +55,16 @@ def _state_of(path: Path) -> tuple[int, int, int]:
     return (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
-def _renewed(gate: ServerSecurity) -> ServerSecurity:
-    settings = gate.settings
-    rules = msgspec.structs.replace(gate.rules, allowed=read_allowed(settings.allow))
-    if gate.context is None or not settings.tls_cert:
-        return msgspec.structs.replace(gate, rules=rules)
+def _renewed(security: ServerSecurity) -> ServerSecurity:
+    settings = security.settings
+    rules = msgspec.structs.replace(security.rules, allowed=read_allowed(settings.allow))
+    if security.context is None or not settings.tls_cert:
+        return msgspec.structs.replace(security, rules=rules)
     certificate, key = Path(settings.tls_cert), Path(settings.tls_key or settings.tls_cert)
     try:
         der = read_certificate(certificate)
         load_chain(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)  # tried in a context that nobody uses
-        load_chain(gate.context, certificate, key)
+        load_chain(security.context, certificate, key)
     except ValueError as error:
         raise ConfigError(f"tls: {error}") from error
-    return msgspec.structs.replace(gate, rules=rules, certificate=der)
+    return msgspec.structs.replace(security, rules=rules, certificate=der)

@@ -81,7 +81,7 @@ class ServerSecurity(msgspec.Struct, frozen=True, eq=False):
         return Address(host, port, has_tls=True, fingerprint=fingerprint_of(self.certificate))
 
 
-def open_gate(settings: ServerSettings, root: Path, environ: Mapping[str, str]) -> ServerSecurity:
+def open_security(settings: ServerSettings, root: Path, environ: Mapping[str, str]) -> ServerSecurity:
     """The security that the settings describe; `root` is the folder of the runs and of the server's own certificate.
 
     Raises:
@@ -116,14 +116,14 @@ def open_gate(settings: ServerSettings, root: Path, environ: Mapping[str, str]) 
         raise ConfigError(f"tls: {error}{remedy}") from error
 
 
-def with_local(gate: ServerSecurity, identity: Path) -> ServerSecurity:
+def with_local(security: ServerSecurity, identity: Path) -> ServerSecurity:
     """The security of a server whose own volunteers have the identity in this file, which is made where there is
     none."""
     try:
         local = load_identity(identity).public_key.hex()
     except OSError as error:
         raise StorageError(f"{identity}: expected a file that can be made: {error.strerror}") from error
-    return msgspec.structs.replace(gate, rules=msgspec.structs.replace(gate.rules, local=local))
+    return msgspec.structs.replace(security, rules=msgspec.structs.replace(security.rules, local=local))
 
 
 def _own_certificate(root: Path) -> Path:

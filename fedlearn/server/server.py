@@ -78,7 +78,7 @@ class Server:
         self,
         trainer: Keeper,
         callbacks: Iterable[Callback],
-        gate: ServerSecurity | None = None,
+        security: ServerSecurity | None = None,
         *,
         compute: ThreadPoolExecutor | None = None,
         then: Callable[[], None] = lambda: None,
@@ -86,9 +86,9 @@ class Server:
         """`compute` is one thread for all work, where it is shared; `then` is called after everything that happens."""
         self._trainer = trainer
         self._then = then
-        self._gate = gate or ServerSecurity()
-        self._renewal = Renewal(self._gate)
-        self._coordinator = trainer.coordinator(self.now(), self._gate.rules)
+        self._security = security or ServerSecurity()
+        self._renewal = Renewal(self._security)
+        self._coordinator = trainer.coordinator(self.now(), self._security.rules)
         self._begun = trainer.begun()
         self._view = View(self._begun.unit)
         self._told = Callbacks([self._view, *callbacks])
@@ -132,13 +132,13 @@ class Server:
             self._told.on_end(self._reason)
 
     async def _serve(self, listening: socket.socket, local: Callable[[int], Local]) -> str:
-        listener = await self._gate.listen(self._accept, listening)
+        listener = await self._security.listen(self._accept, listening)
         self._port = port = listening.getsockname()[1]
-        address = self._gate.public_address(port, run=self._trainer.run_name)
-        host, invitation = self._gate.settings.host, self._trainer.invitation(address)
+        address = self._security.public_address(port, run=self._trainer.run_name)
+        host, invitation = self._security.settings.host, self._trainer.invitation(address)
         more = " (--host 0.0.0.0 lets others in)" if is_loopback(host) else ""
         self.say(f"listening on {host}:{port}{more}; join with: {invitation}")
-        for line in self._gate.notices:
+        for line in self._security.notices:
             self.say(line)
         if threading.current_thread() is threading.main_thread():
             listen(asyncio.get_running_loop(), STOP_SIGNALS, lambda: self.stop("the server was stopped"))
@@ -251,7 +251,7 @@ class Server:
                     self.now(),
                     nonce=secrets.token_bytes(NONCE_BYTES),
                     address=stream.peer_address,
-                    binding=self._gate.binding,
+                    binding=self._security.binding,
                 )
             )
             reason = await channel.run(lambda message: self._receive(peer, message))
@@ -294,14 +294,14 @@ class Server:
     def _renew(self, now: float, local: Local) -> None:
         """Applies changes of the security's files."""
         try:
-            gate = self._renewal.changed(now)
+            security = self._renewal.changed(now)
         except ConfigError as error:
             self._told.on_problem(f"{error}; until it is mended the previous file is used")
             return
-        if gate is not None:
+        if security is not None:
             self.say("the files of --allow and --tls-cert were read again")
-            self._gate, local.server = gate, str(gate.local_address(self._port))
-            self.perform(self._coordinator.allow(gate.rules.allowed, now))
+            self._security, local.server = security, str(security.local_address(self._port))
+            self.perform(self._coordinator.allow(security.rules.allowed, now))
 
     async def _tick(self, local: Local) -> None:
         while not self._ended.done():

@@ -39,7 +39,7 @@ ones, which the collector would leave for hours."""
 def serve(
     trainer: Trainer,
     listening: socket.socket,
-    gate: ServerSecurity,
+    security: ServerSecurity,
     *,
     callbacks: Iterable[Callback] = (),
     next_commands: Sequence[str] = (),
@@ -68,9 +68,9 @@ def serve(
         gc.set_threshold(COLLECT_AFTER)
         sweeping = asyncio.create_task(sweep())
         try:
-            server = Server(trainer, told, gate)
+            server = Server(trainer, told, security)
             async with _board(run, terminal):
-                return await server.run(listening, lambda port: _local(run, str(gate.local_address(port))))
+                return await server.run(listening, lambda port: _local(run, str(security.local_address(port))))
         finally:
             sweeping.cancel()
 

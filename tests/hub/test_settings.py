@@ -82,7 +82,7 @@ def test_no_secret_stands_in_the_arguments_and_strangers_need_the_devices_token(
 
 def test_volunteers_of_other_machines_are_told_an_encrypted_address(tmp_path: Path) -> None:
     settings = opened(tmp_path, host="0.0.0.0", public_host="hub.example.org")
-    address = str(settings.gate.public_address(5001, run="1"))
+    address = str(settings.security.public_address(5001, run="1"))
     assert address.startswith("fedlearn://hub.example.org:5001/1#")
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from fedlearn.coordination.people.credit import Earned, Entry
 from fedlearn.coordination.people.reputation import PROOF_GROUPS
-from fedlearn.runs.ledger import check_credit, read_credit, standings_of
+from fedlearn.runs.ledger import check_credit, read_credit, reputations_of
 from fedlearn.storage.logs.lines import LineLog
 from fedlearn.storage.runs import RunFolder
 from tests.run_folders import created, rnn_config, update_of
@@ -39,10 +39,10 @@ def test_entries_are_held_against_the_journal(folder: RunFolder, tmp_path: Path)
     assert [entry.first_step for entry in later.false_entries] == [5]
 
 
-def test_standing_of_a_resumed_run_is_what_was_shown_before(folder: RunFolder) -> None:
-    standings = {standing.name: standing for standing in standings_of(read_credit(folder))}
-    assert not any(standing.doubt for standing in standings.values())
-    assert {name: (s.n_agreed, s.n_caught) for name, s in standings.items()} == {"anna": (3, 0), "bert": (0, 1)}
+def test_reputation_of_a_resumed_run_is_what_was_shown_before(folder: RunFolder) -> None:
+    reputations = {reputation.name: reputation for reputation in reputations_of(read_credit(folder))}
+    assert not any(reputation.doubt for reputation in reputations.values())
+    assert {name: (s.n_agreed, s.n_caught) for name, s in reputations.items()} == {"anna": (3, 0), "bert": (0, 1)}
 
 
 def test_what_adds_up_against_an_identity_outlasts_a_restart(folder: RunFolder) -> None:
@@ -52,10 +52,10 @@ def test_what_adds_up_against_an_identity_outlasts_a_restart(folder: RunFolder) 
     log.append(Entry(9, 9, {"b": Earned(doubt=3.0)}))
     log.append(Entry(10, 10, {"b": Earned(doubt=0.0)}))
     log.close()
-    standings = {standing.name: standing for standing in standings_of(read_credit(folder))}
-    assert {name: standing.doubt for name, standing in standings.items()} == {"anna": 7.25, "bert": 0.0}
+    reputations = {reputation.name: reputation for reputation in reputations_of(read_credit(folder))}
+    assert {name: reputation.doubt for name, reputation in reputations.items()} == {"anna": 7.25, "bert": 0.0}
 
 
 def test_who_was_caught_is_trusted_by_no_resumed_run_for_what_was_right_before() -> None:
-    (dora,) = standings_of({"d": Earned(name="dora", members=48, agreed=10 * PROOF_GROUPS, caught=1)})
+    (dora,) = reputations_of({"d": Earned(name="dora", members=48, agreed=10 * PROOF_GROUPS, caught=1)})
     assert (dora.n_agreed, dora.n_caught, dora.is_trusted) == (0, 1, False)

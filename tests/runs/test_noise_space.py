@@ -6,7 +6,7 @@ import pytest
 
 from fedlearn.config import ConfigError, RunConfig, ServerSettings
 from fedlearn.runs.noise_space import choose_space, warnings_if_open
-from fedlearn.server.security import open_gate
+from fedlearn.server.security import open_security
 from fedlearn.tasks.rnn.kind import KIND as RNN
 from fedlearn.tasks.user.task_kind import FUNCTION
 from tests.run_folders import rnn_config, task_config
@@ -25,7 +25,7 @@ def placed(config: RunConfig, trust: str) -> tuple[str, str]:
 
 def trust_of(folder: Path, host: str = "127.0.0.1", token: str = "", **settings: str) -> str:
     environ = {"FEDLEARN_TOKEN": token} if token else {}
-    return open_gate(msgspec.convert({"host": host, **settings}, ServerSettings), folder, environ).trust
+    return open_security(msgspec.convert({"host": host, **settings}, ServerSettings), folder, environ).trust
 
 
 def test_noise_goes_on_activations_where_all_volunteers_are_the_owners(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fedlearn.coordination.effects import Leave
 from fedlearn.runs.run import Run
 from fedlearn.runs.status_file import StatusFile
 from fedlearn.server.listening import listen
-from fedlearn.server.security import open_gate
+from fedlearn.server.security import open_security
 from fedlearn.server.server import Server
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.tasks.user.named_task import NamedTask
@@ -48,7 +48,7 @@ class Scene:
 
     def __init__(self, run: Run, task: NamedTask) -> None:
         self.run, self.task = run, task
-        self.gate = open_gate(run.config.server, run.folder.path, {})
+        self.security = open_security(run.config.server, run.folder.path, {})
         self.trainer, _ = Trainer.open(run)
         self.screen, self.local = io.StringIO(), Local()
         self.port = 0
@@ -59,7 +59,7 @@ class Scene:
         """The server's task, which gives why the run ended."""
         terminal = Terminal(stream=self.screen)
         status = StatusFile(self.run.folder.status, terminal.say)
-        self.server = Server(self.trainer, [*self.callbacks, terminal, status], self.gate)
+        self.server = Server(self.trainer, [*self.callbacks, terminal, status], self.security)
         with listen("127.0.0.1", 0) as listening:
             self.port = listening.getsockname()[1]
             local: Any = self.local
@@ -75,7 +75,7 @@ class Scene:
         self, name: str, credentials: Credentials = ADA, volunteer: VolunteerReplica | None = None
     ) -> Conversation:
         terminal = Terminal(stream=io.StringIO())
-        address = self.gate.local_address(self.port)
+        address = self.security.local_address(self.port)
         volunteer = volunteer or VolunteerReplica(1, task=self.task)
         return Conversation(address, credentials, name=name, threads=1, volunteer=volunteer, terminal=terminal)
 

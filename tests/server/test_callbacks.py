@@ -111,7 +111,7 @@ def test_a_server_of_the_command_line_tells_the_callbacks_that_it_was_given(
     scene = scene_of(step_num=5, steps=5)
     listener = Listener(scene.run.folder)
     with listen("127.0.0.1", 0) as listening:
-        assert serve(scene.trainer, listening, scene.gate, callbacks=[listener]) == 0
+        assert serve(scene.trainer, listening, scene.security, callbacks=[listener]) == 0
     assert (listener.heard[0], listener.heard[-1]) == ("begin", "end: all 5 steps are done")
 
 

@@ -40,9 +40,9 @@ def test_list_that_is_another_one_is_read_again_at_the_next_look(files: Path) ->
     assert renewal.changed(0.0) is None
     (files / "allow").write_text(f"{ANNA}\n{BEN}")
     assert renewal.changed(INTERVAL_S - 0.01) is None
-    gate = renewal.changed(INTERVAL_S)
-    assert gate is not None
-    assert gate.rules.allowed == frozenset({ANNA, BEN})
+    security = renewal.changed(INTERVAL_S)
+    assert security is not None
+    assert security.rules.allowed == frozenset({ANNA, BEN})
     assert renewal.changed(2 * INTERVAL_S) is None
 
 
@@ -50,11 +50,11 @@ def test_certificate_that_was_renewed_is_shown_to_callers_from_then_on(files: Pa
     before = gate_of(files)
     renewal = Renewal(before)
     write_pem(files / "real.pem", issued("lab.example"))
-    gate = renewal.changed(0.0)
-    assert gate is not None
-    assert gate.certificate == read_certificate(files / "real.pem") != before.certificate
-    assert gate.context is before.context
-    assert gate.rules == before.rules
+    security = renewal.changed(0.0)
+    assert security is not None
+    assert security.certificate == read_certificate(files / "real.pem") != before.certificate
+    assert security.context is before.context
+    assert security.rules == before.rules
 
 
 def test_files_that_can_not_be_used_are_told_once_and_the_next_good_ones_are_taken(files: Path) -> None:
@@ -64,9 +64,9 @@ def test_files_that_can_not_be_used_are_told_once_and_the_next_good_ones_are_tak
         renewal.changed(0.0)
     assert renewal.changed(INTERVAL_S) is None
     (files / "allow").write_text(BEN)
-    gate = renewal.changed(2 * INTERVAL_S)
-    assert gate is not None
-    assert gate.rules.allowed == frozenset({BEN})
+    security = renewal.changed(2 * INTERVAL_S)
+    assert security is not None
+    assert security.rules.allowed == frozenset({BEN})
 
 
 def test_certificate_without_its_key_is_told_and_not_taken(files: Path) -> None:

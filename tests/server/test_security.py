@@ -10,7 +10,7 @@ from fedlearn.config import ConfigError, ServerSettings
 from fedlearn.net.address import Address, fingerprint_of
 from fedlearn.net.tls import read_certificate
 from fedlearn.server import security as module
-from fedlearn.server.security import CERTIFICATE_FILE, ServerSecurity, open_gate, with_local
+from fedlearn.server.security import CERTIFICATE_FILE, ServerSecurity, open_security, with_local
 from fedlearn.storage.credentials import load_identity
 from fedlearn.storage.durable import StorageError
 from tests.net.certificates import issued, write_pem
@@ -18,7 +18,7 @@ from tests.net.certificates import issued, write_pem
 
 def opened(folder: Path, host: str = "127.0.0.1", **settings: str | int) -> ServerSecurity:
     given = msgspec.convert({"host": host, **settings}, ServerSettings)
-    return open_gate(given, folder, {})
+    return open_security(given, folder, {})
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ def opened(folder: Path, host: str = "127.0.0.1", **settings: str | int) -> Serv
 def test_encryption_is_on_unless_nobody_else_can_come_or_it_is_off(
     tmp_path: Path, host: str, tls: str, has_tls: bool
 ) -> None:
-    gate = opened(tmp_path, host, tls=tls)
-    assert (gate.context is not None) == has_tls == (tmp_path / CERTIFICATE_FILE).exists()
-    assert (len(gate.binding) == 32) == has_tls
+    security = opened(tmp_path, host, tls=tls)
+    assert (security.context is not None) == has_tls == (tmp_path / CERTIFICATE_FILE).exists()
+    assert (len(security.binding) == 32) == has_tls
 
 
 def test_encryption_that_is_off_is_said_once_with_what_it_means(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_line_for_volunteers_has_the_fingerprint_and_the_run(tmp_path: Path, mon
 
 @pytest.mark.parametrize(("host", "told"), [("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("10.1.2.3", "10.1.2.3")])
 def test_own_volunteers_are_told_an_address_of_this_machine(tmp_path: Path, host: str, told: str) -> None:
-    gate = opened(tmp_path, host)
-    assert gate.local_address(5) == Address(told, 5, True, fingerprint_of(gate.certificate))
+    security = opened(tmp_path, host)
+    assert security.local_address(5) == Address(told, 5, True, fingerprint_of(security.certificate))
     assert str(opened(tmp_path, host, tls="off").local_address(5)) in (f"{told}:5", f"fedlearn+plain://{told}:5")
 
 
@@ -86,10 +86,10 @@ def testown_address_is_one_of_this_machine_or_left_open() -> None:
 
 def test_certificate_that_authorities_vouch_for_needs_no_fingerprint(tmp_path: Path) -> None:
     path = write_pem(tmp_path / "real.pem", issued("lab.example"))
-    gate = opened(tmp_path, "127.0.0.1", tls_cert=str(path), public_host="lab.example")
-    assert str(gate.public_address(5, run="7")) == "fedlearn://lab.example:5/7"
-    assert gate.local_address(5).fingerprint == fingerprint_of(read_certificate(path))
-    assert isinstance(gate.context, ssl.SSLContext)
+    security = opened(tmp_path, "127.0.0.1", tls_cert=str(path), public_host="lab.example")
+    assert str(security.public_address(5, run="7")) == "fedlearn://lab.example:5/7"
+    assert security.local_address(5).fingerprint == fingerprint_of(read_certificate(path))
+    assert isinstance(security.context, ssl.SSLContext)
 
 
 def test_key_of_a_certificate_may_lie_in_a_file_of_its_own(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_key_of_a_certificate_may_lie_in_a_file_of_its_own(tmp_path: Path) -> No
     secret, end, certificate = both.partition(b"-----END PRIVATE KEY-----\n")
     (tmp_path / "cert.pem").write_bytes(certificate)
     (tmp_path / "key.pem").write_bytes(secret + end)
-    gate = opened(tmp_path, tls_cert=str(tmp_path / "cert.pem"), tls_key=str(tmp_path / "key.pem"))
-    assert gate.certificate == read_certificate(tmp_path / "both.pem")
+    security = opened(tmp_path, tls_cert=str(tmp_path / "cert.pem"), tls_key=str(tmp_path / "key.pem"))
+    assert security.certificate == read_certificate(tmp_path / "both.pem")
 
 
 def test_own_certificate_that_is_damaged_is_told_with_the_remedy(tmp_path: Path) -> None:
@@ -130,15 +130,15 @@ def test_setting_that_can_not_be_is_told(
 def test_rules_are_those_of_the_settings_and_files(tmp_path: Path) -> None:
     (tmp_path / "allow").write_text("ab" * 32)
     (tmp_path / "token").write_text("open sesame")
-    gate = opened(tmp_path, allow=str(tmp_path / "allow"), token_file=str(tmp_path / "token"), joins_per_minute=3)
-    rules = gate.rules
+    security = opened(tmp_path, allow=str(tmp_path / "allow"), token_file=str(tmp_path / "token"), joins_per_minute=3)
+    rules = security.rules
     assert (rules.allowed, rules.token, rules.joins_per_minute) == (frozenset(["ab" * 32]), b"open sesame", 3)
     assert (rules.connections_per_address, rules.connections_per_identity) == (256, 128)
 
 
 def test_own_volunteers_have_an_identity_in_the_runs_folder(tmp_path: Path) -> None:
-    gate = with_local(opened(tmp_path), tmp_path / "identity.pem")
-    assert gate.rules.local == load_identity(tmp_path / "identity.pem").public_key.hex()
+    security = with_local(opened(tmp_path), tmp_path / "identity.pem")
+    assert security.rules.local == load_identity(tmp_path / "identity.pem").public_key.hex()
 
 
 def test_folder_that_can_not_be_written_is_told(tmp_path: Path) -> None:

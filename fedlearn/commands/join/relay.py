@@ -14,7 +14,7 @@ from fedlearn.commands.output import add_output, terminal_of
 from fedlearn.config import Schema, add_config_flags, load_config
 from fedlearn.relay.keeper import RelaySettings
 from fedlearn.relay.process import RelayProcess
-from fedlearn.server.security import open_gate
+from fedlearn.server.security import open_security
 from fedlearn.storage.credentials import identity_file, own_identity, read_token
 from fedlearn.storage.task_file import load_task
 from fedlearn.tasks.registry import find_kind
@@ -53,7 +53,7 @@ def relay_command(options: argparse.Namespace) -> int:
     settings = load_config(Schema(find_kind("rnn").options), None, {}, given).server
     # Volunteers who lose the relay go to the server behind it: one token opens both.
     token = read_token(settings.token_file, os.environ)
-    gate = open_gate(settings, identity_file(os.environ).parent, os.environ)
+    security = open_security(settings, identity_file(os.environ).parent, os.environ)
     identity, notice = own_identity(options.identity, os.environ)
     if notice:
         print(notice, flush=True)
@@ -68,7 +68,7 @@ def relay_command(options: argparse.Namespace) -> int:
         process = RelayProcess(
             volunteer,
             Credentials(identity, token),
-            gate,
+            security,
             chosen,
             name=name,
             threads=max(options.threads, 1),

@@ -46,7 +46,7 @@ from fedlearn.runs.run import (
 )
 from fedlearn.server.callback_file import load_callback
 from fedlearn.server.listening import listen
-from fedlearn.server.security import open_gate, with_local
+from fedlearn.server.security import open_security, with_local
 from fedlearn.server.serving import serve
 from fedlearn.server.supervision import Serving, Supervisor, tell
 from fedlearn.server.training.trainer import Trainer
@@ -136,30 +136,30 @@ def serve_command(options: argparse.Namespace) -> int:
                 check_device(config.volunteers.device)
             # Before there is a folder: a run that can't be served must not become the latest.
             listening = held.enter_context(listen(config.server.host, config.server.port))
-            gate = open_gate(config.server, Path(config.run.runs), os.environ)
+            security = open_security(config.server, Path(config.run.runs), os.environ)
             with bars.bar("preparing the run") as bar:
-                run = create(kind, config, task, trust=gate.trust, progress=bar)
+                run = create(kind, config, task, trust=security.trust, progress=bar)
             held.enter_context(lock_run(run.folder))
         else:
             run, ignored = _resumed(file, options), ()
             held.enter_context(lock_run(run.folder))
             listening = held.enter_context(listen(run.config.server.host, run.config.server.port))
-            gate = open_gate(run.config.server, run.folder.path.parent, os.environ)
+            security = open_security(run.config.server, run.folder.path.parent, os.environ)
         with replaying(bars, run) as progress:
             trainer, notices = Trainer.open(run, progress=progress)
         held.callback(trainer.close)
         if options.tell is not None:
             tell(options.tell, Serving(str(run.folder.path.resolve()), listening.getsockname()[1]))
         terminal = terminal_of(options)
-        warnings = warnings_if_open(run.config, gate.trust)
+        warnings = warnings_if_open(run.config, security.trust)
         about = [_title(run, trainer.replica.step), *_reasons(run, options), *notices, *warnings]
         for line in [*(printable(note) for note in ignored), *about]:
             terminal.say(line)
-        gate = with_local(gate, run.folder.local_identity)
+        security = with_local(security, run.folder.local_identity)
         return serve(
             trainer,
             listening,
-            gate,
+            security,
             callbacks=callbacks,
             next_commands=_next(run),
             terminal=terminal,

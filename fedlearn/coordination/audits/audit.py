@@ -31,7 +31,7 @@ of its parts is at most four times as much, since their greatest numbers may lie
 class Claim(msgspec.Struct, frozen=True, eq=False):
     """The results that a volunteer or a crew reported for some trials."""
 
-    standing: Reputation
+    reputation: Reputation
     trials: Trials
     block: bytes
     losses: Float32Array
@@ -111,8 +111,8 @@ def judge(claim: Claim, own: TrialResults, layout: ParameterLayout) -> Verdict:
         step=claim.trials.step,
         first_member=claim.trials.first_member,
         n_members=claim.trials.n_members,
-        identity=claim.standing.identity,
-        name=claim.standing.name,
+        identity=claim.reputation.identity,
+        name=claim.reputation.name,
         difference=min(difference, MOST_DIFFERENCE),
     )
 

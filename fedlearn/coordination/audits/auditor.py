@@ -79,11 +79,11 @@ class Auditor:
         """Notes that a step is opened; one step never has two shares, since what is held in it waits for a verdict."""
         self._share = self._planned
 
-    def trusts(self, standing: Reputation) -> bool:
+    def trusts(self, reputation: Reputation) -> bool:
         """Whether an identity's results count before they are checked."""
         if self._is_alarmed and self._share > 0.0:
-            return standing.is_local
-        return standing.is_trusted or self._share == 0.0
+            return reputation.is_local
+        return reputation.is_trusted or self._share == 0.0
 
     def alarm(self, *, on: bool) -> None:
         """Trusts nobody while losses look as if the run diverged: they may be false losses of volunteers that were
@@ -101,8 +101,8 @@ class Auditor:
         checked.
         """
         n_groups = sum(groups for _, groups in able)
-        n_others = sum(groups for standing, groups in able if not standing.is_local)
-        is_possible = not self._is_alarmed and len({standing.identity for standing, _ in able}) > 1 and n_others > 0
+        n_others = sum(groups for reputation, groups in able if not reputation.is_local)
+        is_possible = not self._is_alarmed and len({reputation.identity for reputation, _ in able}) > 1 and n_others > 0
         self._has_helpers = self._share > 0.0 and is_possible and not is_summed
         if not self._has_helpers:
             return None
@@ -130,7 +130,7 @@ class Auditor:
         differences = loss_differences(found, again, size, tolerance)
         group, is_disputed = int(differences.argmax()), bool(differences.max() > 1.0)
         overlap.compared = step.next_member if is_disputed else end
-        holder = overlap.original.standing
+        holder = overlap.original.reputation
         if not is_disputed:
             for each in holder.holders:
                 self._ledger.of(each.identity, each.name).agreed += differences.size
@@ -143,14 +143,14 @@ class Auditor:
         claims = [
             msgspec.structs.replace(_claim_of(lease, step, block, first + group * size), tolerance=tolerance)
             for lease in both
-            if not lease.standing.is_local
+            if not lease.reputation.is_local
         ]
         self._n_pending += len(claims)
         return claims
 
     def draw(self, claim: Claim) -> list[Claim]:
         """Draws the parts of a whole Result that the server is to check; `settle` is called later with each part."""
-        if self._share == 0.0 or claim.standing.is_local:
+        if self._share == 0.0 or claim.reputation.is_local:
             return []
         self.n_received += 0 if claim.lease.is_held else claim.trials.n_members
         tolerance = self._tolerances.of(claim.trials.perturbation)
@@ -167,11 +167,11 @@ class Auditor:
         self.n_checked += 0 if claim.lease.is_held or claim.lease.is_copy else claim.trials.n_members
         match finding:
             case Finding.TRUE:
-                for holder in claim.standing.holders:
+                for holder in claim.reputation.holders:
                     holder.agreed(claim.trials.n_groups)
                     self._ledger.of(holder.identity, holder.name).agreed += claim.trials.n_groups
             case Finding.FALSE:
-                for guilty in claim.standing.blamed(verdict.place):
+                for guilty in claim.reputation.blamed(verdict.place):
                     guilty.was_caught()
                     self._false.append((verdict.step, guilty.name))
                     earned = self._ledger.of(guilty.identity, guilty.name)
@@ -185,10 +185,10 @@ class Auditor:
 
         Nobody knows which seat of a crew is slightly off, and a crew's reputation is that of its seats.
         """
-        standing = claim.standing
-        if standing.is_shared:
+        reputation = claim.reputation
+        if reputation.is_shared:
             return False
-        (holder,) = standing.holders
+        (holder,) = reputation.holders
         holder.doubt = evidence.added(holder.doubt, verdict.difference, usual=claim.tolerance.usual)
         self._ledger.of(holder.identity, holder.name).doubt = holder.doubt
         return evidence.is_enough(holder.doubt)
@@ -206,10 +206,10 @@ class Auditor:
 
     def _n_wanted(self, claim: Claim) -> int:
         """Number of groups of a Result that the server should check; a rounded sum counts as one."""
-        trials, is_doubtful = claim.trials, claim.lease.is_held or not claim.standing.is_trusted
+        trials, is_doubtful = claim.trials, claim.lease.is_held or not claim.reputation.is_trusted
         if trials.perturbation.is_summed:
             return int(is_doubtful or self._random() < max(self._share, LEAST_CHANCE))
-        is_helped = self._has_helpers and not is_doubtful and not self._lags and not claim.standing.is_shared
+        is_helped = self._has_helpers and not is_doubtful and not self._lags and not claim.reputation.is_shared
         n_shared = 0 if is_helped else int(self._share * trials.n_groups + self._random())
         # Volunteers check losses only, so the server checks exact sums as often as without them.
         chance = LEAST_CHANCE - self._share if is_helped and trials.shaping is None else LEAST_CHANCE
@@ -235,7 +235,7 @@ def _claim_of(lease: Lease, step: OpenStep, block: bytes, first_member: int) -> 
     size = step.population.group_size
     trials = msgspec.structs.replace(step.trials(first_member, size), shaping=None)
     losses = lease.losses_of(first_member, first_member + size)
-    return Claim(lease.standing, trials, block, losses, NO_ESTIMATE, lease)
+    return Claim(lease.reputation, trials, block, losses, NO_ESTIMATE, lease)
 
 
 def _group_of(claim: Claim, group: int) -> Claim:

@@ -21,7 +21,7 @@ def deal(step: OpenStep, shares: Sequence[Share], auditor: Auditor) -> list[tupl
     if step.awaits_update:
         return [_own(step, share, auditor) for share in shares]
     able = [share for share in shares if _is_able(share)]
-    holders = [(share.party.standing, share.n_groups) for share in able]
+    holders = [(share.party.reputation, share.n_groups) for share in able]
     named = auditor.appoint(holders, is_summed=step.population.perturbation.is_summed)
     if named is None:
         return [_own(step, share, auditor) for share in shares]
@@ -35,7 +35,7 @@ def deal(step: OpenStep, shares: Sequence[Share], auditor: Auditor) -> list[tupl
     for share in [able[number] for number in named]:
         n_groups = min(share.n_groups, n_owned)
         first_member = step.first_member + auditor.place(n_owned - n_groups + 1) * size
-        dealt.append((share.party, step.copy(first_member, n_groups * size, share.party.standing)))
+        dealt.append((share.party, step.copy(first_member, n_groups * size, share.party.reputation)))
     return dealt
 
 
@@ -45,11 +45,11 @@ def _is_able(share: Share) -> bool:
     Crews can't: for a copy activations would travel once more, and those of whole steps would have to be kept until all
     copies are in, as it is from them that the server finds out which seat was false.
     """
-    standing = share.party.standing
-    return share.gates and standing.is_trusted and not standing.is_shared
+    reputation = share.party.reputation
+    return share.gates and reputation.is_trusted and not reputation.is_shared
 
 
 def _own(step: OpenStep, share: Share, auditor: Auditor) -> tuple[Party, Lease]:
-    standing = share.party.standing
-    quota, is_held = share.n_groups * step.population.group_size, not auditor.trusts(standing)
-    return share.party, step.lease(quota, standing, gates=share.gates, is_held=is_held)
+    reputation = share.party.reputation
+    quota, is_held = share.n_groups * step.population.group_size, not auditor.trusts(reputation)
+    return share.party, step.lease(quota, reputation, gates=share.gates, is_held=is_held)

@@ -147,9 +147,9 @@ class Crew(Party, eq=False):
     def _rename(self) -> None:
         self.name = f"crew {self.number} ({', '.join(holder.volunteer.name for holder in self.seated)})"
 
-    def put_up(self, standing: Reputation, line: int) -> None:
+    def put_up(self, reputation: Reputation, line: int) -> None:
         """Begins to take leases, with the volunteers that have its seats now."""
-        self.standing, self.line, self.is_up = standing, line, True
+        self.reputation, self.line, self.is_up = reputation, line, True
         self.members_per_s = self.exchange_s = self.member_s = None
 
     def take_down(self, now: float) -> None:

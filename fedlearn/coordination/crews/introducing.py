@@ -34,4 +34,4 @@ def _can_listen(holder: SeatHolder) -> bool:
 
 
 def _key_of(holder: SeatHolder) -> bytes:
-    return bytes.fromhex(holder.volunteer.standing.identity)
+    return bytes.fromhex(holder.volunteer.reputation.identity)

@@ -64,7 +64,7 @@ class Lease(msgspec.Struct):
     """The layout of the estimate that comes with each Result; None where none comes."""
     exactness: Exactness | None = None
     """What the exact sums are checked against; None where the estimates are rounded."""
-    standing: Reputation = msgspec.field(default_factory=lambda: Reputation(""))
+    reputation: Reputation = msgspec.field(default_factory=lambda: Reputation(""))
     """The reputation of the holder."""
     leased_at: float = 0.0
     duration_s: float = 0.0

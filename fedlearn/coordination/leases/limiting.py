@@ -28,10 +28,10 @@ def _owners(ready: Sequence[Party]) -> list[set[int]]:
     """The indices of the parties of each owner."""
     found: list[tuple[set[str], set[int]]] = []
     for index, party in enumerate(ready):
-        if party.standing.is_local:
+        if party.reputation.is_local:
             continue
         network = network_of(party.address) if party.address else LOOPBACK
-        marks = {party.standing.identity} | ({network} - {LOOPBACK})
+        marks = {party.reputation.identity} | ({network} - {LOOPBACK})
         same = [owner for owner in found if owner[0] & marks]
         found = [owner for owner in found if not owner[0] & marks]
         found.append((marks.union(*(owner[0] for owner in same)), {index}.union(*(owner[1] for owner in same))))

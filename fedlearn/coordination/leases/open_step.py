@@ -68,17 +68,17 @@ class OpenStep:
         self._totals = LeaseTotals()
 
     def lease(
-        self, quota: int, standing: Reputation | None = None, *, gates: bool = True, is_held: bool = False
+        self, quota: int, reputation: Reputation | None = None, *, gates: bool = True, is_held: bool = False
     ) -> Lease:
         """The next private range of `quota` members; see Lease."""
         lease = self.lease_again(
-            self.next_member, quota, standing or Reputation(""), gates=gates, is_held=is_held, now=self.opened_at
+            self.next_member, quota, reputation or Reputation(""), gates=gates, is_held=is_held, now=self.opened_at
         )
         self.next_member += quota
         return lease
 
     def lease_again(
-        self, first_member: int, quota: int, standing: Reputation, *, gates: bool = True, is_held: bool, now: float
+        self, first_member: int, quota: int, reputation: Reputation, *, gates: bool = True, is_held: bool, now: float
     ) -> Lease:
         """Leases a range that nobody leases any more."""
         lease = Lease(
@@ -86,7 +86,7 @@ class OpenStep:
             quota,
             self._layout,
             self._exactness,
-            standing,
+            reputation,
             leased_at=now,
             totals=self._totals,
             gates=gates,
@@ -96,14 +96,14 @@ class OpenStep:
         self.leases.append(lease)
         return lease
 
-    def copy(self, first_member: int, quota: int, standing: Reputation) -> Lease:
+    def copy(self, first_member: int, quota: int, reputation: Reputation) -> Lease:
         """Leases a copy of members that others lease; leases of the same holder are not compared."""
         copy = Lease(
             first_member,
             quota,
             self._layout,
             self._exactness,
-            standing,
+            reputation,
             leased_at=self.opened_at,
             totals=self._totals,
             is_copy=True,
@@ -114,7 +114,7 @@ class OpenStep:
         for lease in self.leases[begin:]:
             if lease.first_member >= first_member + quota:
                 break
-            if lease.standing.identity != standing.identity:
+            if lease.reputation.identity != reputation.identity:
                 overlap = Overlap(copy, lease, max(first_member, lease.first_member))
                 copy.overlaps.append(overlap)
                 lease.overlaps.append(overlap)
@@ -185,7 +185,7 @@ class OpenStep:
         """Number of volunteers whose leases count, all seats of a crew among them, and of copies with results."""
         counted = [lease for lease in self.leases if lease.n_counted]
         counted += [copy for copy in self.copies if copy.n_received]
-        return sum(len(lease.standing.holders) for lease in counted)
+        return sum(len(lease.reputation.holders) for lease in counted)
 
     @property
     def variance_left(self) -> float | None:

@@ -47,8 +47,8 @@ def share_step(
     in a step. Where no volunteer is steady and trusted, all count as such. Shares are in proportion to what `counted`
     gives.
     """
-    awake = [v for v in ready if v.standing.benched_until <= step] or list(ready)
-    core = [v for v in awake if v.standing.is_steady and trusts(v.standing)] or awake
+    awake = [v for v in ready if v.reputation.benched_until <= step] or list(ready)
+    core = [v for v in awake if v.reputation.is_steady and trusts(v.reputation)] or awake
     waited_for = set(core)
     if len(core) > n_groups:
         turn = step * n_groups % len(core)
@@ -56,7 +56,7 @@ def share_step(
     shares = share_groups(n_groups, counted(core))
     others = [v for v in awake if v not in waited_for]
     most = n_groups // (_LEAST_CORE * max(len(others), 1))
-    wanted = [int(_MARGIN * expected * (v.members_per_s or 0.0)) if trusts(v.standing) else 1 for v in others]
+    wanted = [int(_MARGIN * expected * (v.members_per_s or 0.0)) if trusts(v.reputation) else 1 for v in others]
     return [
         *(Share(v, n, gates=True) for v, n in zip(core, shares, strict=True)),
         *(Share(v, max(min(n, most), 1), gates=False) for v, n in zip(others, wanted, strict=True)),

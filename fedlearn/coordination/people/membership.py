@@ -31,7 +31,7 @@ class Membership:
         self._gone: list[tuple[Volunteer, str]] = []
         self._welcome = welcome
         self._admission = Authentication(rules)
-        self._standings = Reputations(known)
+        self._reputations = Reputations(known)
 
     def connected(self, peer: Peer, now: float, *, nonce: bytes, address: str, binding: bytes) -> list[ServerEffect]:
         """Takes note of a connection, which is not authenticated until it has proven its identity."""
@@ -58,10 +58,10 @@ class Membership:
             return self.dismiss(volunteer, answer)
         volunteer.threads = answer.threads
         volunteer.name = answer.name or f"volunteer {volunteer.peer}"
-        standing = self._standings.of(answer.identity, name=volunteer.name, is_local=answer.is_local)
-        volunteer.standing = standing
-        if standing.is_banned:
-            reason = f"false results of this identity were found {standing.n_caught} times"
+        reputation = self._reputations.of(answer.identity, name=volunteer.name, is_local=answer.is_local)
+        volunteer.reputation = reputation
+        if reputation.is_banned:
+            reason = f"false results of this identity were found {reputation.n_caught} times"
             return self.dismiss(volunteer, Farewell("refused", reason))
         volunteer.enter(Phase.WAITING)
         volunteer.memory_bytes = proof.memory_bytes
@@ -71,19 +71,19 @@ class Membership:
 
     def crew_reputation(self, name: str, seats: Sequence[Volunteer]) -> Reputation:
         """The reputation of a crew, which is that of its seats together."""
-        standings = tuple(seat.standing for seat in seats)
-        identities = b"".join(bytes.fromhex(standing.identity) for standing in standings)
-        is_local = all(standing.is_local for standing in standings)
-        standing = self._standings.of(sha256(identities).hexdigest(), name=name, is_local=is_local)
-        standing.seats = standings
-        return standing
+        reputations = tuple(seat.reputation for seat in seats)
+        identities = b"".join(bytes.fromhex(reputation.identity) for reputation in reputations)
+        is_local = all(reputation.is_local for reputation in reputations)
+        reputation = self._reputations.of(sha256(identities).hexdigest(), name=name, is_local=is_local)
+        reputation.seats = reputations
+        return reputation
 
     def allow(self, allowed: frozenset[str] | None) -> list[ServerEffect]:
         """Takes the owner's new list of identities, and sends away volunteers that are not on it."""
         self._admission.allow(allowed)
         effects: list[ServerEffect] = []
         for volunteer in [v for v in self.roster.volunteers.values() if v.phase is not Phase.UNAUTHENTICATED]:
-            if objection := self._admission.objection(volunteer.standing.identity):
+            if objection := self._admission.objection(volunteer.reputation.identity):
                 effects += self.dismiss(volunteer, objection)
         return effects
 
@@ -96,16 +96,16 @@ class Membership:
         there = [v for v in self.roster.volunteers.values() if v.phase is not Phase.UNAUTHENTICATED]
         found = [v for v in there if v.name == who]
         if not found and len(who) >= LEAST_DIGITS:
-            found = [v for v in there if v.standing.identity.startswith(who.lower())]
+            found = [v for v in there if v.reputation.identity.startswith(who.lower())]
         if not found:
             names = ", ".join(sorted({v.name for v in there})[:MAX_NAMES]) or "none"
             raise ValueError(
                 f"volunteer: expected the name or identity of one who is there, got {who!r}; there: {names}"
             )
-        identity = found[0].standing.identity
-        if any(v.standing.identity != identity for v in found):
+        identity = found[0].reputation.identity
+        if any(v.reputation.identity != identity for v in found):
             raise ValueError(f"volunteer: expected one, {who!r} are several; give the first digits of an identity")
-        if found[0].standing.is_local:
+        if found[0].reputation.is_local:
             raise ValueError(
                 f"volunteer: expected one from another machine, {who!r} is the server's own; "
                 "resume with fewer --volunteers"
@@ -113,7 +113,7 @@ class Membership:
         self._admission.exclude(identity)
         farewell = self._admission.objection(identity)
         assert farewell is not None, "an identity that was just excluded"
-        return [e for v in there if v.standing.identity == identity for e in self.dismiss(v, farewell)]
+        return [e for v in there if v.reputation.identity == identity for e in self.dismiss(v, farewell)]
 
     def turn_out(self, now: float) -> list[ServerEffect]:
         """Sends away connections that take too long to prove their identity."""
@@ -131,9 +131,9 @@ class Membership:
         if verdict.adds_up:
             what = f"results up to step {verdict.step} were false, each a little more than machines differ by"
         effects: list[ServerEffect] = [Notice(f"{verdict.name}: {what}; they don't count"), RecordVerdict(verdict)]
-        for standing in [standing for standing in guilty if standing.is_banned]:
-            for volunteer in [v for v in self.roster.volunteers.values() if v.standing is standing]:
-                effects += self.dismiss(volunteer, Farewell("refused", f"{what}, {standing.n_caught} times in all"))
+        for reputation in [reputation for reputation in guilty if reputation.is_banned]:
+            for volunteer in [v for v in self.roster.volunteers.values() if v.reputation is reputation]:
+                effects += self.dismiss(volunteer, Farewell("refused", f"{what}, {reputation.n_caught} times in all"))
         return effects
 
     def quarantine(self, volunteer: Volunteer, what: str) -> list[ServerEffect]:

@@ -111,7 +111,7 @@ class Reputation(msgspec.Struct):
         """
         guilty = self.holders if place is None else self.holders[place : place + 1]
         # An identity may have several seats.
-        return tuple({standing.identity: standing for standing in guilty if not standing.is_local}.values())
+        return tuple({reputation.identity: reputation for reputation in guilty if not reputation.is_local}.values())
 
 
 @final
@@ -119,16 +119,16 @@ class Reputations:
     """The reputations of all identities, in a table of bounded size, since identities cost nothing."""
 
     def __init__(self, known: Iterable[Reputation] = ()) -> None:
-        self._by_identity = OrderedDict((standing.identity, standing) for standing in known)
+        self._by_identity = OrderedDict((reputation.identity, reputation) for reputation in known)
 
     def of(self, identity: str, *, name: str, is_local: bool) -> Reputation:
         """The reputation of an identity; a new one if it is not known."""
-        standing = self._by_identity.setdefault(identity, Reputation(identity))
-        standing.name, standing.is_local = name, is_local
+        reputation = self._by_identity.setdefault(identity, Reputation(identity))
+        reputation.name, reputation.is_local = name, is_local
         self._by_identity.move_to_end(identity)
         while len(self._by_identity) > MAX_STANDINGS:
             self._forget_one()
-        return standing
+        return reputation
 
     def _forget_one(self) -> None:
         """Forgets the identity that was asked for longest ago; those with false results last, and never the one asked

@@ -53,7 +53,7 @@ class Party(msgspec.Struct, kw_only=True, eq=False):
     """
 
     name: str = ""
-    standing: Reputation = msgspec.field(default_factory=lambda: Reputation(""))
+    reputation: Reputation = msgspec.field(default_factory=lambda: Reputation(""))
     """The reputation of its identity, which other connections may share."""
     address: str = ""
     """Address from which it is connected."""

@@ -8,7 +8,7 @@ import msgspec
 from fedlearn.coordination.effects import RecordCredit, Send, ServerEffect
 from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.roster import Phase, Volunteer
-from fedlearn.coordination.plan import RunPlan, Status
+from fedlearn.coordination.steps.plan import RunPlan, Status
 from fedlearn.wire.messages import News
 
 TELL_S = 10.0
@@ -39,7 +39,7 @@ def tell_credit(
     for volunteer in volunteers:
         if volunteer.phase is not Phase.READY or (now < volunteer.credit_due and not is_last):
             continue
-        credit = ledger.total(volunteer.standing.identity)
+        credit = ledger.total(volunteer.reputation.identity)
         if credit is not None and credit != volunteer.credit:
             volunteer.credit, volunteer.credit_due = credit, now + TELL_S
             effects.append(Send(volunteer.peer, msgspec.structs.replace(credit, news=news)))

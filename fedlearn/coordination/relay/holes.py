@@ -39,7 +39,7 @@ def idle(parties: Iterable[Party], step: int) -> list[Party]:
         if party.is_ready
         and (party.lease is None or party.lease.is_done)
         and party.cut_at != step
-        and party.standing.benched_until <= step
+        and party.reputation.benched_until <= step
     ]
     return sorted(found, key=lambda party: -(party.members_per_s or 0.0))
 

@@ -78,11 +78,11 @@ def settle_leases(step: OpenStep, parties: Iterable[Party], ledger: Ledger, *, n
         take_back(step, party, best, now=now)
     for lease in step.leases:
         if lease.n_counted:
-            for holder, n_members in _shared(lease.standing.holders, lease.n_counted):
+            for holder, n_members in _shared(lease.reputation.holders, lease.n_counted):
                 ledger.add(holder.identity, holder.name, n_members, lease.duration_s)
     for copy in step.copies:
         if copy.n_received:
-            ledger.add_check(copy.standing.identity, copy.standing.name, copy.n_received, copy.duration_s)
+            ledger.add_check(copy.reputation.identity, copy.reputation.name, copy.n_received, copy.duration_s)
 
 
 def _shared(holders: Sequence[Reputation], n_members: int) -> list[tuple[Reputation, int]]:
@@ -98,9 +98,9 @@ def take_back(step: OpenStep, party: Party, best: float, *, now: float) -> None:
         return
     party.measure(lease.n_finite, now - lease.leased_at)
     if lease.is_late(best):
-        party.standing.was_late()
+        party.reputation.was_late()
     if lease.n_received == 0:
-        party.standing.rest(step.population.step)
+        party.reputation.rest(step.population.step)
 
 
 @final

@@ -97,8 +97,8 @@ class StepLoop:
     def lease_again(self, party: Party, first_member: int, quota: int, now: float) -> list[ServerEffect]:
         """Asks a party for members of the open step that nobody leases any more."""
         assert self.open is not None, "leasing without an open step"
-        is_held = not self._auditor.trusts(party.standing)
-        lease = self.open.lease_again(first_member, quota, party.standing, is_held=is_held, now=now)
+        is_held = not self._auditor.trusts(party.reputation)
+        lease = self.open.lease_again(first_member, quota, party.reputation, is_held=is_held, now=now)
         return give(party, lease, self.open)
 
     def tick(self, now: float) -> list[ServerEffect]:

@@ -7,9 +7,9 @@ from typing import Protocol, final
 from fedlearn.coordination.leases.limiting import counted_speeds
 from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.roster import Party
-from fedlearn.coordination.plan import RunPlan
 from fedlearn.coordination.steps.closing import ClosedStep, StepPace, close_step
 from fedlearn.coordination.steps.divergence import DivergenceWatch
+from fedlearn.coordination.steps.plan import RunPlan
 from fedlearn.es.strategy import Strategy, ask, sum_shaping
 from fedlearn.es.sums.clipping import Clipping
 from fedlearn.es.update import Update, elapsed_s_after

@@ -85,7 +85,7 @@ class Jobs:
         """The address that volunteers are given; empty where no server listens."""
         if record.status != "training" or record.job_id not in self._served or not (record.port and record.run):
             return ""
-        return str(self._settings.gate.public_address(record.port, run=record.run))
+        return str(self._settings.security.public_address(record.port, run=record.run))
 
     def create(self, asked: Asked, note: str) -> JobRecord:
         """Makes a job.

@@ -45,7 +45,7 @@ class Retracer:
         finding, verdict = compare(claim, lambda: TrialResults(self._own_losses(claim, log)), layout)
         if finding is Finding.FALSE and log.is_whole:
             place = self._guilty_place(claim, log)
-            guilty = claim.standing.seats[place]
+            guilty = claim.reputation.seats[place]
             verdict = replace(verdict, identity=guilty.identity, name=guilty.name, place=place)
         return finding, verdict
 

@@ -17,8 +17,8 @@ from fedlearn.coordination.operator import RunOperator
 from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.credit import Entry
 from fedlearn.coordination.people.roster import Held
-from fedlearn.coordination.plan import RunPlan
 from fedlearn.coordination.steps.divergence import NO_LOSS
+from fedlearn.coordination.steps.plan import RunPlan
 from fedlearn.coordination.steps.report import StepReport
 from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.es.layout import Float32Array, ParameterLayout
@@ -27,7 +27,7 @@ from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.net.address import Address, is_loopback
 from fedlearn.runs.history import Rebuilt, StepDone, newest
-from fedlearn.runs.ledger import read_credit, standings_of
+from fedlearn.runs.ledger import read_credit, reputations_of
 from fedlearn.runs.run import Run
 from fedlearn.server.training.changing import changed, changes_of, told
 from fedlearn.server.training.examination import Examination, examine
@@ -220,7 +220,7 @@ class Trainer:
             last=self._last,
             digest=self.replica.digest,
             now=now,
-            standings=standings_of(earned),
+            reputations=reputations_of(earned),
             earned=earned,
             lottery=SystemRandom(),
             rules=rules,

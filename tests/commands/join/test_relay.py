@@ -23,11 +23,11 @@ class Process:
         self,
         _: object,
         credentials: Credentials,
-        gate: ServerSecurity,
+        security: ServerSecurity,
         settings: RelaySettings,
         **given: Any,  # noqa: ANN401
     ) -> None:
-        Process.given = (credentials, gate, settings, given)
+        Process.given = (credentials, security, settings, given)
 
     async def run(self) -> int:
         return 7
@@ -55,15 +55,17 @@ def test_servers_above_are_tried_in_order(flags: list[str]) -> None:
 
 
 def test_gate_is_a_servers() -> None:
-    _, gate, settings, given = relayed("far:12", "--host", "0.0.0.0", "--port", "0", "--audit", "0.5", "--name", "Ada")
-    assert gate.context is not None
-    assert (gate.settings.host, gate.settings.port, settings.audit, given["name"]) == ("0.0.0.0", 0, 0.5, "Ada")
+    _, security, settings, given = relayed(
+        "far:12", "--host", "0.0.0.0", "--port", "0", "--audit", "0.5", "--name", "Ada"
+    )
+    assert security.context is not None
+    assert (security.settings.host, security.settings.port, settings.audit, given["name"]) == ("0.0.0.0", 0, 0.5, "Ada")
 
 
 def test_one_token_opens_both_doors(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("open sesame open sesame")
-    credentials, gate, _, _ = relayed("far:12", "--token", str(tmp_path / "token"))
-    assert credentials.token == gate.rules.token == b"open sesame open sesame"
+    credentials, security, _, _ = relayed("far:12", "--token", str(tmp_path / "token"))
+    assert credentials.token == security.rules.token == b"open sesame open sesame"
 
 
 def test_a_setting_out_of_its_range_is_refused() -> None:

@@ -53,7 +53,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
     def stand_in(
         trainer: Trainer,
         listening: socket.socket,
-        gate: ServerSecurity,
+        security: ServerSecurity,
         *,
         callbacks: list[Callback],
         next_commands: list[str],
@@ -67,8 +67,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
         named = f" --task {trainer.run.prepared.entry}" if trainer.run.prepared.entry else ""
         assert next_commands[-1] == f"{invocation('eval')} {trainer.run_name}{named}"
         assert listening.getsockname()[1] > 0
-        assert gate.settings == trainer.run.config.server
-        assert gate.rules.local == load_identity(trainer.run.folder.local_identity).public_key.hex()
+        assert security.settings == trainer.run.config.server
+        assert security.rules.local == load_identity(trainer.run.folder.local_identity).public_key.hex()
         with pytest.raises(StorageError, match="expected a run that no process uses"), lock_run(trainer.run.folder):
             pass
         configs.append(trainer.run.config)

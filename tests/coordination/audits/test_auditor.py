@@ -117,7 +117,7 @@ def test_crews_are_looked_at_by_the_server_as_if_it_were_alone() -> None:
     auditor = auditor_of(0.02)
     auditor.appoint([(ADA, 4), (BOB, 4)], is_summed=False)
     auditor.n_checked = 10**9
-    crew = msgspec.structs.replace(claim_of(), standing=Reputation("crew", seats=(ADA, BOB)))
+    crew = msgspec.structs.replace(claim_of(), reputation=Reputation("crew", seats=(ADA, BOB)))
     n_found = sum(len(drawn(auditor, crew)) for _ in range(N_DRAWS))
     expected = 0.02 * N_GROUPS + LEAST_CHANCE * (1 - 0.02 * N_GROUPS)
     assert n_found / N_DRAWS == pytest.approx(expected, rel=0.25)
@@ -128,7 +128,7 @@ def test_what_is_found_of_a_crew_is_found_of_its_seats(place: int | None, guilty
     ledger = Ledger(0, 0.0, work_per_member=1)
     auditor = Auditor(0.02, ledger, lottery=Random(1))
     seats = tuple(Reputation(name, name) for name in ("Ann", "Bo", "Cid"))
-    claim = msgspec.structs.replace(claim_of(), standing=Reputation("crew", seats=seats))
+    claim = msgspec.structs.replace(claim_of(), reputation=Reputation("crew", seats=seats))
     auditor.settle(claim, Finding.TRUE, verdict_on(claim))
     assert [seat.n_agreed for seat in seats] == [N_GROUPS] * 3
     auditor.settle(claim, Finding.FALSE, verdict_on(claim, 2.0, place))
@@ -181,7 +181,7 @@ def test_server_looks_whenever_two_agree_less_than_honest_machines_usually_do() 
 
 def test_of_the_servers_own_nothing_is_looked_at_but_of_who_says_something_else() -> None:
     auditor = auditor_of(0.02)
-    assert [claim.standing for claim in compared(auditor, OWN, lies=True)] == [BOB]
+    assert [claim.reputation for claim in compared(auditor, OWN, lies=True)] == [BOB]
     assert auditor.n_checked == 0
 
 
@@ -208,7 +208,7 @@ def test_nothing_is_compared_once_audits_are_off() -> None:
 
 def test_strangers_whose_results_wait_keep_nobody_else_from_being_checked() -> None:
     auditor, held = auditor_of(0.02), Lease(0, 4, is_held=True)
-    stranger = msgspec.structs.replace(claim_of(), standing=Reputation("Eve", "Eve"), lease=held)
+    stranger = msgspec.structs.replace(claim_of(), reputation=Reputation("Eve", "Eve"), lease=held)
     waiting = [one for _ in range(20) for one in auditor.draw(stranger)]
     assert len(waiting) >= 20
     n_found = sum(len(drawn(auditor, claim_of())) for _ in range(N_DRAWS))

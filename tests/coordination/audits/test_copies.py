@@ -17,8 +17,8 @@ LAYOUT = ParameterLayout((TensorSpec("vector", (3,)),))
 
 
 def share_of(peer: int, n_groups: int, *, gates: bool = True, is_trusted: bool = True, identity: str = "") -> Share:
-    standing = Reputation(identity or f"{peer}", n_agreed=PROOF_GROUPS * is_trusted)
-    return Share(Volunteer(peer, standing=standing), n_groups, gates)
+    reputation = Reputation(identity or f"{peer}", n_agreed=PROOF_GROUPS * is_trusted)
+    return Share(Volunteer(peer, reputation=reputation), n_groups, gates)
 
 
 def dealt(shares: list[Share], seed: int) -> tuple[OpenStep, set[int]]:
@@ -49,7 +49,7 @@ def test_only_whom_a_step_waits_for_and_the_server_trusts_checks_or_is_checked()
         checking |= peers
         assert len(peers) == 1
         for lease in step.leases:
-            holder = next(share for share in shares if share.party.standing is lease.standing)
+            holder = next(share for share in shares if share.party.reputation is lease.reputation)
             assert not lease.overlaps or holder.party.volunteers[0].peer in {1, 2, 3} - peers
             assert lease.is_held == (holder.party.volunteers[0].peer in (5, 6))
             assert lease.gates == holder.gates
@@ -62,7 +62,7 @@ def test_members_are_compared_with_others_only_each_of_them_once() -> None:
         step, _ = dealt(shares, seed)
         for copy in step.copies:
             overlaps = [overlap for overlap in copy.overlaps if overlap.copy is copy]
-            assert all(overlap.original.standing.identity != copy.standing.identity for overlap in overlaps)
+            assert all(overlap.original.reputation.identity != copy.reputation.identity for overlap in overlaps)
             for overlap in overlaps:
                 assert overlap in overlap.original.overlaps
                 assert max(copy.first_member, overlap.original.first_member) == overlap.compared
@@ -71,7 +71,7 @@ def test_members_are_compared_with_others_only_each_of_them_once() -> None:
                 )
             begins = [lease for lease in step.leases if lease.first_member < copy.first_member + copy.quota]
             beside = [lease for lease in begins if lease.first_member + lease.quota > copy.first_member]
-            assert len(overlaps) == sum(lease.standing.identity != copy.standing.identity for lease in beside)
+            assert len(overlaps) == sum(lease.reputation.identity != copy.reputation.identity for lease in beside)
 
 
 def test_who_has_more_than_all_others_checks_what_there_is() -> None:
@@ -84,13 +84,13 @@ def test_who_has_more_than_all_others_checks_what_there_is() -> None:
 
 def test_crews_check_nobody_and_nobody_but_the_server_checks_them() -> None:
     proven = tuple(Reputation(name, n_agreed=PROOF_GROUPS) for name in ("a", "b"))
-    pair = Share(Volunteer(9, standing=Reputation("crew", seats=proven)), 4, gates=True)
-    alone = Share(Volunteer(8, standing=Reputation("crew of one", seats=proven[:1])), 4, gates=True)
+    pair = Share(Volunteer(9, reputation=Reputation("crew", seats=proven)), 4, gates=True)
+    alone = Share(Volunteer(8, reputation=Reputation("crew of one", seats=proven[:1])), 4, gates=True)
     checking = set()
     for seed in range(30):
         step, peers = dealt([share_of(1, 4), pair, alone, share_of(2, 4)], seed)
         checking |= peers
-        (lease,) = [lease for lease in step.leases if lease.standing is pair.party.standing]
+        (lease,) = [lease for lease in step.leases if lease.reputation is pair.party.reputation]
         assert not lease.overlaps
         assert not lease.is_held
     assert checking == {1, 2, 8}

@@ -25,7 +25,7 @@ from fedlearn.coordination.operator import RunOperator
 from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.reputation import PROOF_GROUPS, Reputation
 from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
-from fedlearn.coordination.plan import RunPlan
+from fedlearn.coordination.steps.plan import RunPlan
 from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam
@@ -158,7 +158,7 @@ class Scene:
             last=None,
             digest=digest_of(step),
             now=self.now,
-            standings=[Reputation(identity_of(peer), n_agreed=PROOF_GROUPS) for peer in proven],
+            reputations=[Reputation(identity_of(peer), n_agreed=PROOF_GROUPS) for peer in proven],
             lottery=lottery,
             rules=rules,
         )

@@ -152,7 +152,7 @@ def test_stranger_that_is_proven_while_its_lease_is_held_is_checked_all_the_same
         scene.join(1)
         checks = scene.report(1, GROUP)
         for _ in range(PROOF_GROUPS):
-            claims(checks)[0].standing.agreed(1)
+            claims(checks)[0].reputation.agreed(1)
         agree(scene, scene.report(1))
         assert len(scene.journal) == 1
 

@@ -138,7 +138,7 @@ def test_some_of_what_agrees_the_server_looks_at_as_both_have_it(first: int) -> 
         lottery.usual = 0.0 if peer == 4 - first else 0.3
         effects = scene.report(peer)
     looked_at = [claim for claim in claims(effects) if claim.lease.is_copy or claim.lease.overlaps]
-    names = {claim.standing.name for claim in looked_at}
+    names = {claim.reputation.name for claim in looked_at}
     assert "volunteer 3" in names
     assert len(names) > 1
 
@@ -154,12 +154,12 @@ def test_of_a_copy_the_server_looks_at_nothing_by_itself() -> None:
 def test_what_does_not_agree_goes_to_the_server_as_both_have_it() -> None:
     scene, lottery = scene_of(3)
     found = disputed(scene, lottery)
-    assert {claim.standing.name for claim in found} == {"volunteer 1", "volunteer 2", "volunteer 3"}
+    assert {claim.reputation.name for claim in found} == {"volunteer 1", "volunteer 2", "volunteer 3"}
     for claim in found:
         mine = [other for other in found if other.trials == claim.trials]
         assert len(mine) == 2
         assert not np.array_equal(mine[0].losses, mine[1].losses)
-        if claim.standing.name != "volunteer 3":
+        if claim.reputation.name != "volunteer 3":
             first = claim.trials.first_member
             np.testing.assert_array_equal(claim.losses, np.arange(first, first + GROUP, dtype=np.float32))
 
@@ -168,7 +168,7 @@ def settle(scene: Scene, found: list[Claim], *, liars: set[int]) -> set[str]:
     """The server finds what those have who don't lie; gives whom it names."""
     named = set()
     for claim in found:
-        is_lie = claim.standing.name in {f"volunteer {peer}" for peer in liars}
+        is_lie = claim.reputation.name in {f"volunteer {peer}" for peer in liars}
         own = claim.losses + 100.0 * np.arange(GROUP, dtype=np.float32) if is_lie else claim.losses
         effects = scene.recomputed(claim, own, own)
         named |= {effect.verdict.name for effect in of(RecordVerdict, effects)}
@@ -188,12 +188,12 @@ def test_whoever_is_not_what_the_server_finds_is_named_and_nobody_else(liars: se
 def test_who_checks_falsely_and_is_believed_by_nobody_loses_its_place_like_any_liar() -> None:
     scene, lottery = scene_of(3)
     for time in range(1, MAX_CAUGHT + 1):
-        found = [claim for claim in disputed(scene, lottery) if claim.standing.name == "volunteer 3"][:1]
+        found = [claim for claim in disputed(scene, lottery) if claim.reputation.name == "volunteer 3"][:1]
         settle(scene, found, liars={3})
         assert (3 in parted(scene.effects)) == (time == MAX_CAUGHT)
         if time == MAX_CAUGHT:
             break
-        found[0].standing.agreed(100)
+        found[0].reputation.agreed(100)
         scene.applied()
 
 

@@ -91,7 +91,7 @@ def test_volunteer_is_known_by_the_identity_that_it_proved() -> None:
     scene = Scene(rules=AuthenticationRules(local=local))
     scene.greet(1, credentials=ADA)
     scene.greet(2, credentials=BOB)
-    known = {v.peer: (v.standing.identity, v.standing.is_local) for v in scene.coordinator._volunteers.values()}
+    known = {v.peer: (v.reputation.identity, v.reputation.is_local) for v in scene.coordinator._volunteers.values()}
     assert known == {1: (ADA.identity.public_key.hex(), False), 2: (local, True)}
 
 

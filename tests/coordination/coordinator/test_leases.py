@@ -129,7 +129,7 @@ def test_volunteer_that_sends_again_rests_as_at_first(pair: Scene) -> None:
         pair.applied()
 
 
-def test_standing_outlives_a_connection(pair: Scene) -> None:
+def test_reputation_outlives_a_connection(pair: Scene) -> None:
     pair.report(2)
     pair.wait(TIME_PER_STEP)
     pair.applied()

@@ -123,9 +123,9 @@ class Trainer:
         return digest_of(self.step)
 
     def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
-        trials, standing = claim.trials, claim.standing
+        trials, reputation = claim.trials, claim.reputation
         members = (trials.first_member, trials.n_members)
-        return Finding.TRUE, Verdict(trials.step, *members, standing.identity, standing.name, 0.0)
+        return Finding.TRUE, Verdict(trials.step, *members, reputation.identity, reputation.name, 0.0)
 
     def record_verdict(self, verdict: Verdict) -> None:
         raise AssertionError(f"nobody lies here: {verdict}")

@@ -15,9 +15,9 @@ Audit = Callable[[Claim], tuple[Finding, Verdict]]
 
 
 def verdict_on(claim: Claim, difference: float, place: int | None = None) -> Verdict:
-    standing = claim.standing if place is None else claim.standing.seats[place]
+    reputation = claim.reputation if place is None else claim.reputation.seats[place]
     members = (claim.trials.first_member, claim.trials.n_members)
-    return Verdict(claim.trials.step, *members, standing.identity, standing.name, difference, place)
+    return Verdict(claim.trials.step, *members, reputation.identity, reputation.name, difference, place)
 
 
 def scene_with(audit: Audit, monkeypatch: pytest.MonkeyPatch, n: int = N_SEATS) -> Scene:
@@ -57,17 +57,17 @@ def test_only_the_seat_that_was_false_is_sent_away(place: int, monkeypatch: pyte
     liar = place + 1
 
     def audit(claim: Claim) -> tuple[Finding, Verdict]:
-        is_false = any(seat.name == f"volunteer {liar}" for seat in claim.standing.seats)
+        is_false = any(seat.name == f"volunteer {liar}" for seat in claim.reputation.seats)
         return (Finding.FALSE if is_false else Finding.TRUE), verdict_on(claim, 2.0, place if is_false else None)
 
     scene = scene_with(audit, monkeypatch, N_SEATS + 1)
     guilty, machine = volunteer(scene, liar), scene.machines[liar]
     scene.settle(4)
-    assert guilty.standing.n_caught == MAX_CAUGHT
+    assert guilty.reputation.n_caught == MAX_CAUGHT
     assert machine.farewell is not None
     assert machine.farewell.kind == "refused"
-    others = [volunteer(scene, peer).standing for peer in scene.machines if peer != liar]
-    assert [standing.n_caught for standing in others] == [0] * N_SEATS
+    others = [volunteer(scene, peer).reputation for peer in scene.machines if peer != liar]
+    assert [reputation.n_caught for reputation in others] == [0] * N_SEATS
     assert len(scene.trainer.journal) >= 4, "the spare has its seat"
     said = [notice for notice in scene.kept.notices if "were false" in notice]
     assert said[0].startswith(f"volunteer {liar}: results of step 0 were false")
@@ -77,7 +77,7 @@ def test_all_seats_answer_where_it_is_not_known_which_was_false(monkeypatch: pyt
     scene = scene_with(lambda claim: (Finding.FALSE, verdict_on(claim, 2.0)), monkeypatch)
     seats = [volunteer(scene, peer) for peer in scene.machines]
     scene.settle_for(1.0, 1.0, 1.0)
-    assert [seat.standing.n_caught for seat in seats] == [MAX_CAUGHT] * N_SEATS
+    assert [seat.reputation.n_caught for seat in seats] == [MAX_CAUGHT] * N_SEATS
     assert not scene.machines, "all were sent away"
 
 

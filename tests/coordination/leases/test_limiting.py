@@ -14,7 +14,7 @@ def volunteers(
             peer,
             address=address or f"10.0.0.{peer}",
             members_per_s=speed,
-            standing=Reputation(identity or f"key {peer}", is_local=is_local),
+            reputation=Reputation(identity or f"key {peer}", is_local=is_local),
         )
         for peer, speed in enumerate(speeds, start=first)
     ]

@@ -42,8 +42,8 @@ def test_volunteers_that_sent_nothing_share_equally(speeds: list[float | None]) 
 
 
 def volunteer_of(peer: int, members_per_s: float, *, is_steady: bool = True) -> Volunteer:
-    standing = Reputation(f"{peer}", n_needed=not is_steady)
-    return Volunteer(peer, members_per_s=members_per_s, standing=standing)
+    reputation = Reputation(f"{peer}", n_needed=not is_steady)
+    return Volunteer(peer, members_per_s=members_per_s, reputation=reputation)
 
 
 def shares_of(volunteers: list[Volunteer], **given: Any) -> list[tuple[int, int, bool]]:  # noqa: ANN401
@@ -66,7 +66,7 @@ def test_those_whom_nobody_waits_for_are_asked_for_an_eighth_together() -> None:
 
 def test_whoever_is_not_trusted_is_asked_for_a_group() -> None:
     volunteers = [volunteer_of(1, 100.0), volunteer_of(2, 1e9, is_steady=False)]
-    shares = shares_of(volunteers, expected=0.5, trusts=lambda standing: standing.identity == "1")
+    shares = shares_of(volunteers, expected=0.5, trusts=lambda reputation: reputation.identity == "1")
     assert shares == [(1, 80, True), (2, 1, False)]
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from fedlearn.coordination.people import reputation as standing
+from fedlearn.coordination.people import reputation as reputation
 from fedlearn.coordination.people.reputation import MAX_CAUGHT, PROOF_GROUPS, Reputation, Reputations
 
 
@@ -56,42 +56,42 @@ def test_who_sends_nothing_rests_twice_as_long_each_time_but_not_for_ever() -> N
 
 
 def test_identity_is_remembered_by_its_last_name() -> None:
-    standings = Reputations([Reputation("old", n_caught=2)])
-    standings.of("a", name="anna", is_local=False).was_late()
-    assert standings.of("a", name="bert", is_local=False).n_needed == 1
-    assert standings.of("a", name="bert", is_local=False).name == "bert"
-    assert standings.of("old", name="", is_local=False).n_caught == 2
+    reputations = Reputations([Reputation("old", n_caught=2)])
+    reputations.of("a", name="anna", is_local=False).was_late()
+    assert reputations.of("a", name="bert", is_local=False).n_needed == 1
+    assert reputations.of("a", name="bert", is_local=False).name == "bert"
+    assert reputations.of("old", name="", is_local=False).n_caught == 2
 
 
 def test_memory_of_identities_is_bounded_and_keeps_the_false_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "MAX_STANDINGS", 3)
-    standings = Reputations()
+    monkeypatch.setattr(reputation, "MAX_STANDINGS", 3)
+    reputations = Reputations()
     for identity in "abc":
-        standings.of(identity, name=identity, is_local=False).was_late()
-    standings.of("a", name="a", is_local=False).was_caught()
-    standings.of("b", name="b", is_local=False)
-    standings.of("d", name="d", is_local=False)  # c goes, which was seen longest ago
-    assert [standings.of(identity, name="", is_local=False).n_needed for identity in "ab"] == [1, 1]
-    assert standings.of("c", name="", is_local=False).n_needed == 0
-    assert standings.of("a", name="", is_local=False).n_caught == 1
+        reputations.of(identity, name=identity, is_local=False).was_late()
+    reputations.of("a", name="a", is_local=False).was_caught()
+    reputations.of("b", name="b", is_local=False)
+    reputations.of("d", name="d", is_local=False)  # c goes, which was seen longest ago
+    assert [reputations.of(identity, name="", is_local=False).n_needed for identity in "ab"] == [1, 1]
+    assert reputations.of("c", name="", is_local=False).n_needed == 0
+    assert reputations.of("a", name="", is_local=False).n_caught == 1
 
 
 def test_identities_with_false_results_are_forgotten_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "MAX_STANDINGS", 3)
-    standings = Reputations()
-    standings.of("false", name="", is_local=False).was_caught()  # seen longest ago
+    monkeypatch.setattr(reputation, "MAX_STANDINGS", 3)
+    reputations = Reputations()
+    reputations.of("false", name="", is_local=False).was_caught()  # seen longest ago
     for identity in "abc":
-        standings.of(identity, name="", is_local=False).was_late()
-    assert standings.of("false", name="", is_local=False).n_caught == 1
-    assert [standings.of(identity, name="", is_local=False).n_needed for identity in "cba"] == [1, 1, 0]
+        reputations.of(identity, name="", is_local=False).was_late()
+    assert reputations.of("false", name="", is_local=False).n_caught == 1
+    assert [reputations.of(identity, name="", is_local=False).n_needed for identity in "cba"] == [1, 1, 0]
 
 
 def test_of_false_ones_alone_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "MAX_STANDINGS", 2)
-    standings = Reputations()
+    monkeypatch.setattr(reputation, "MAX_STANDINGS", 2)
+    reputations = Reputations()
     for identity in "abc":
-        standings.of(identity, name="", is_local=False).was_caught()
-    assert [standings.of(identity, name="", is_local=False).n_caught for identity in "cba"] == [1, 1, 0]
+        reputations.of(identity, name="", is_local=False).was_caught()
+    assert [reputations.of(identity, name="", is_local=False).n_caught for identity in "cba"] == [1, 1, 0]
 
 
 def crew_of(*seats: Reputation) -> Reputation:

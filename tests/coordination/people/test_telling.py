@@ -7,15 +7,15 @@ from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.people.roster import Phase, Volunteer
 from fedlearn.coordination.people.telling import TELL_S, news_of, tell_credit
-from fedlearn.coordination.plan import Status
+from fedlearn.coordination.steps.plan import Status
 from fedlearn.wire.messages import Credit, News
 from tests.coordination.coordinator.scene import PLAN
 
 ANNA, BERT = Reputation("a", "anna"), Reputation("b", "bert")
 
 
-def volunteer(peer: int, standing: Reputation, phase: Phase = Phase.READY) -> Volunteer:
-    return Volunteer(peer, phase=phase, standing=standing)
+def volunteer(peer: int, reputation: Reputation, phase: Phase = Phase.READY) -> Volunteer:
+    return Volunteer(peer, phase=phase, reputation=reputation)
 
 
 def earning(ledger: Ledger, step: int, *identities: str) -> None:

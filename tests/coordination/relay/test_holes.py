@@ -41,7 +41,7 @@ def test_who_is_done_or_has_nothing_is_idle_and_the_fastest_comes_first() -> Non
         volunteer(3, lease=lease(8, 8)),
         volunteer(4, phase=Phase.SYNCING),
         volunteer(5, cut_at=7),
-        volunteer(6, standing=Reputation("", benched_until=8)),
+        volunteer(6, reputation=Reputation("", benched_until=8)),
     ]
     assert idle([done, *others, new], 7) == [new, done]
     assert [v.volunteers[0].peer for v in idle(others, 8)] == [5, 6]

@@ -67,8 +67,8 @@ def verdicts_of(stage: Stage) -> list[Verdict]:
     return [msgspec.json.decode(line, type=Verdict) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
-def standings_of(stage: Stage) -> dict[str, Reputation]:
-    return {volunteer.name: volunteer.standing for volunteer in stage.swarm.coordinator.roster.volunteers.values()}
+def reputations_of(stage: Stage) -> dict[str, Reputation]:
+    return {volunteer.name: volunteer.reputation for volunteer in stage.swarm.coordinator.roster.volunteers.values()}
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_the_seat_that_lies_is_sent_away_and_nobody_else(
     assert liar.left_by.is_refusal
     verdicts = verdicts_of(stage)
     assert [(verdict.name, verdict.place) for verdict in verdicts] == [(f"volunteer {place}", place)] * 3
-    standings = standings_of(stage)
-    honest = [standings[f"volunteer {number}"] for number in range(SEATS + 1) if number != place]
-    assert [standing.n_caught for standing in honest] == [0] * SEATS
-    assert all(standing.is_trusted for standing in honest)
+    reputations = reputations_of(stage)
+    honest = [reputations[f"volunteer {number}"] for number in range(SEATS + 1) if number != place]
+    assert [reputation.n_caught for reputation in honest] == [0] * SEATS
+    assert all(reputation.is_trusted for reputation in honest)
     print(f"{wire}, seat {place}: off by {verdicts[0].difference:.3g}")

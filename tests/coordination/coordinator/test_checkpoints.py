@@ -1,7 +1,7 @@
 import math
 
 from fedlearn.coordination.effects import SaveCheckpoint
-from fedlearn.coordination.plan import Status
+from fedlearn.coordination.steps.plan import Status
 from tests.coordination.coordinator.scene import CHECKPOINT_TIME, TIME_PER_STEP, Scene, of
 
 
