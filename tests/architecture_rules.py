@@ -62,6 +62,8 @@ MAX_PYTHON_LINES = 400
 MAX_FILES = 15
 """Files side by side in one folder, beside its `__init__.py`."""
 MAX_CPP_LINES = 500
+TESTED_OTHERWISE = ("fedlearn.compat.boss", "fedlearn.relay.process", "fedlearn.server.training.keeper")
+"""Modules that tests/acceptance and tests/faults try in processes that import them, and a Protocol."""
 PYTHON_PLACES = ("es_core", "fedlearn", "benchmarks", "server.py", "client.py")
 
 _LAYER_OF = {part: number for number, layer in enumerate(LAYERS) for part in layer}
@@ -102,11 +104,8 @@ def imported_modules(root: Path, path: Path) -> set[str]:
             above = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*above, node.module] if node.module else above)
             # `from fedlearn import es` imports a part, `from fedlearn import __version__` a name.
-            is_root = base == "fedlearn"
-            modules.update(
-                f"{base}.{alias.name}" if is_root and is_ours(root, f"{base}.{alias.name}") else base
-                for alias in node.names
-            )
+            names = (f"{base}.{alias.name}" for alias in node.names)
+            modules.update(name if is_ours(root, name) else base for name in names)
     return modules
 
 
@@ -173,6 +172,26 @@ def classes_that_share_a_name(root: Path) -> list[str]:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(str(path.relative_to(root)))
     return [f"{name}: {', '.join(files)}" for name, files in places.items() if len(files) > 1]
+
+
+def modules_that_no_test_reaches(root: Path) -> list[str]:
+    """Modules without a test file of their own that no test imports, nor a module of their folder that tests reach."""
+    paths = {module_name(root, path): path for path in python_files(root, ("fedlearn",)) if path.stem != "__main__"}
+    imports = {name: imported_modules(root, path) for name, path in paths.items()}
+    found = {module for path in (root / "tests").rglob("*.py") for module in imported_modules(root, path)}
+    found |= {name for name, path in paths.items() if test_of(root, path).exists()} | set(TESTED_OTHERWISE)
+    reached: set[str] = set()
+    while found:
+        reached |= found
+        beside = ((name, other) for name in found & paths.keys() for other in imports[name] & paths.keys())
+        found = {other for name, other in beside if paths[name].parent == paths[other].parent} - reached
+    return [
+        str(path.relative_to(root)) for name, path in paths.items() if name not in reached and "__" not in path.stem
+    ]
+
+
+def test_of(root: Path, path: Path) -> Path:
+    return (root / "tests" / path.relative_to(root / "fedlearn")).with_stem(f"test_{path.stem}")
 
 
 def files_that_know_python(root: Path) -> list[str]:

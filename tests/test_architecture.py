@@ -21,6 +21,7 @@ from tests.architecture_rules import (
     init_files_that_do_something,
     long_files,
     module_name,
+    modules_that_no_test_reaches,
     part_of,
     python_files,
     systems_outside_their_room,
@@ -43,6 +44,7 @@ from tests.architecture_rules import (
         drawers,
         classes_that_share_a_name,
         init_files_that_do_something,
+        modules_that_no_test_reaches,
     ],
 )
 def test_the_project_keeps_the_rule(rule: Callable[[Path], list[str]]) -> None:
@@ -194,6 +196,25 @@ def test_a_long_file_is_seen(tmp_path: Path) -> None:
         write(tmp_path, path, "\n" * (limit + 1))
         assert long_files(tmp_path) == [f"{path}: {limit + 1} lines, at most {limit}"]
         (tmp_path / path).unlink()
+
+
+def test_a_module_that_no_test_reaches_is_seen(tmp_path: Path) -> None:
+    write(tmp_path, "fedlearn/runs/run.py", "from fedlearn.runs.listing import rows\nfrom fedlearn.board import curve")
+    write(tmp_path, "fedlearn/runs/listing.py", "")
+    write(tmp_path, "fedlearn/runs/plot.py", "")
+    write(tmp_path, "fedlearn/board/curve.py", "")
+    write(tmp_path, "tests/board/test_app.py", "import fedlearn.board")
+    others = ["fedlearn/board/curve.py", "fedlearn/runs/plot.py"]
+    assert sorted(modules_that_no_test_reaches(tmp_path)) == sorted(
+        [*others, "fedlearn/runs/listing.py", "fedlearn/runs/run.py"]
+    )
+    for test, text in (("tests/runs/test_run.py", ""), ("tests/faults/test_runs.py", "import fedlearn.runs.run")):
+        write(tmp_path, test, text)
+        assert sorted(modules_that_no_test_reaches(tmp_path)) == others
+        (tmp_path / test).unlink()
+    write(tmp_path, "fedlearn/runs/__init__.py", "from fedlearn.runs.run import Run")
+    write(tmp_path, "tests/faults/test_runs.py", "import fedlearn.runs")
+    assert sorted(modules_that_no_test_reaches(tmp_path)) == others
 
 
 def test_another_file_that_knows_python_is_seen(tmp_path: Path) -> None:
