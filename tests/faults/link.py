@@ -47,11 +47,7 @@ class Link:
         """Cuts whatever goes through."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        if self._server is not None:
-            self._server.close()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0.01))
+        self._loop.run_until_complete(self._end())
         self._loop.close()
 
     def cut(self) -> None:
@@ -64,7 +60,7 @@ class Link:
 
     def _cut(self) -> None:
         self._is_cut = True
-        for end in self._ends:
+        for end in list(self._ends):
             end.transport.abort()
 
     def _run(self) -> None:
@@ -76,21 +72,34 @@ class Link:
         self.port = self._server.sockets[0].getsockname()[1]
         self._is_open.set()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._is_cut:
-            writer.transport.abort()
-            return
+    async def _end(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._drop(*self._ends)
+        await asyncio.sleep(0)  # in which sockets are closed
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._ends.add(writer)
+        self._loop.create_task(self._carry(reader, writer))
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there = socket.socket()
         there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)  # before it connects, or it is ignored
         there.setblocking(False)
         try:
+            if self._is_cut:
+                raise ConnectionError
             await self._loop.sock_connect(there, ("127.0.0.1", self._target))
-        except OSError:  # nobody is there any more
+            there_reader, there_writer = await asyncio.open_connection(sock=there, limit=PIECE_BYTES)
+        except (OSError, asyncio.CancelledError):  # nobody is there any more, or the test is over
             there.close()
-            writer.transport.abort()
+            self._drop(writer)
             return
-        there_reader, there_writer = await asyncio.open_connection(sock=there, limit=PIECE_BYTES)
-        self._ends |= {writer, there_writer}
+        self._ends.add(there_writer)
         ways = [self._forward(reader, there_writer), self._forward(there_reader, writer)]
         tasks = [asyncio.create_task(way) for way in ways]
         try:
@@ -101,9 +110,12 @@ class Link:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            for end in (writer, there_writer):
-                self._ends.discard(end)
-                end.transport.abort()
+            self._drop(writer, there_writer)
+
+    def _drop(self, *ends: asyncio.StreamWriter) -> None:
+        for end in ends:
+            self._ends.discard(end)
+            end.transport.abort()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One way. The next piece may be under way while the one before is: a line delays, it does not wait."""
