@@ -1,6 +1,8 @@
 """The transformer's job, trained on a text by devices that came for no job in particular."""
 
 import math
+import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fedlearn.hub.bodies import MAX_EPOCHS
 from tests.acceptance.hubs import Place, Reader, devices_of, hub_in, skip_without
 from tests.acceptance.originals import JOBS
 from tests.patience import LIMIT_S
@@ -53,27 +56,41 @@ def test_a_transformer_needs_no_devices_and_learns_more_of_a_text_than_its_lette
     assert_learned(events.events())
 
 
-@pytest.mark.parametrize("seats", [0, 2])
-def test_two_devices_train_it_each_with_a_whole_model_or_both_with_one(place: Place, seats: int) -> None:
+def test_two_devices_train_it_each_with_a_whole_model(place: Place) -> None:
     assert place.curl("POST", "/api/jobs", SMALLER).status == 201
     with devices_of(place, "ada", "bob") as devices:
-        if seats:
-            assert place.curl("POST", "/api/network/initialize/1", {"split": True}).status == 200
+        assert place.curl("POST", "/api/network/train/1", {"epochs": MAX_EPOCHS}).status == 200
+        job = place.wait(lambda job: [device["layers"] for device in job["devices"]] == [["all"], ["all"]])
+        assert job["seats"] == 0
+        place.wait(lambda job: job["validation"].get("loss", math.inf) < unigram_entropy(TEXT) - 0.1)
+        assert place.curl("POST", "/api/network/stop/1").status == 200
+        place.wait(lambda job: job["status"] == "stopped")
+        assert_wait_for_the_next_job(place, devices, "this machine took [1-9]")
+
+
+def test_two_devices_train_it_both_with_one(place: Place) -> None:
+    assert place.curl("POST", "/api/jobs", SMALLER).status == 201
+    with devices_of(place, "ada", "bob") as devices:
+        assert place.curl("POST", "/api/network/initialize/1", {"split": True}).status == 200
         events = Reader(f"{place.url}/api/jobs/1/events")
         assert place.curl("POST", "/api/network/train/1", {"epochs": 1}).status == 200
-        job = place.wait(lambda job: all(device["layers"] for device in job["devices"]) or job["status"] == "completed")
-        assert job["seats"] == seats
+        job = place.wait(lambda job: [bool(device["layers"]) for device in job["devices"]] == [True, True])
+        assert job["seats"] == 2
         place.wait(lambda job: job["status"] == "completed")
         told = events.events()
-        assert [device.poll() for device in devices] == [None, None]  # they wait for the next job
-        assert len(place.curl("GET", "/api/devices").content) == 2
-        for device in devices:
-            device.terminate()
-            said, _ = device.communicate(timeout=LIMIT_S)
-            assert f"all {job['steps']} steps are done" in said
-        assert place.curl("GET", "/api/devices").content == []
-    held = [device["layers"] for device in job["devices"]]
-    if seats:
-        assert not set(held[0]) & set(held[1])
+        assert_wait_for_the_next_job(place, devices, f"all {job['steps']} steps are done")
+    first, second = [set(device["layers"]) for device in job["devices"]]
+    assert not first & second
     assert max(line["volunteers"] for line in told["training_data"]) == 2
     assert_learned(told)
+
+
+def assert_wait_for_the_next_job(place: Place, devices: list[subprocess.Popen[str]], pattern: str) -> None:
+    """Devices are there after a job, which each of them told of."""
+    assert [device.poll() for device in devices] == [None, None]
+    assert len(place.curl("GET", "/api/devices").content) == 2
+    for device in devices:
+        device.terminate()
+        said, _ = device.communicate(timeout=LIMIT_S)
+        assert re.search(pattern, said), said
+    assert place.curl("GET", "/api/devices").content == []
