@@ -98,6 +98,17 @@ def encode_rows(
         ValueError: a number does not fit into 32 bits, with `exact`.
     """
 
+def round_rows(
+    numbers: NDArray[np.int64], words: NDArray[np.uint32], row_lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.int8], NDArray[np.uint8]]:
+    """A byte of each integer, row by row, and a code for each row as in `encode_rows`, from 0 to 24.
+
+    A number is rounded up or down by its word of `words` [n_numbers], without bias.
+
+    Raises:
+        ValueError: there is not a word for each number.
+    """
+
 def pack_rows(
     numbers: NDArray[np.int64], random: NDArray[np.uint8], row_lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.int8], NDArray[np.uint8]]:

@@ -195,6 +195,22 @@ py::tuple encode_rows_of(const py::array& numbers, const py::array& row_lengths,
     return py::make_tuple(bytes, codes);
 }
 
+py::tuple round_rows_of(const py::array& numbers, const py::array& words, const py::array& row_lengths) {
+    const auto given = checked<std::int64_t>("numbers", numbers, 1);
+    const auto random = checked<std::uint32_t>("words", words, 1);
+    require(random.size() == given.size(), "words: expected a word for each number, " + std::to_string(given.size()) +
+                                               ", got " + std::to_string(random.size()));
+    const auto lengths = lengths_from(row_lengths, given.size());
+    py::array_t<std::uint8_t> codes(lengths.size());
+    const auto codes_out = writable("codes", codes);
+    rounded_codes(codes_out, view(given), view(lengths), *current_isa().replicated);
+    py::array_t<std::int8_t> bytes(given.size());
+    const std::span<std::uint8_t> out{reinterpret_cast<std::uint8_t*>(bytes.mutable_data()),
+                                      static_cast<std::size_t>(bytes.size())};
+    round_rows(out, view(given), view(random), view(lengths), codes_out, *current_isa().replicated);
+    return py::make_tuple(bytes, codes);
+}
+
 py::tuple pack_rows_of(const py::array& numbers, const py::array& random, const py::array& row_lengths) {
     const auto given = checked<std::int64_t>("numbers", numbers, 1);
     const auto octets = checked<std::uint8_t>("random", random, 1);
@@ -330,6 +346,7 @@ PYBIND11_MODULE(_native, m) {
           "group_size"_a, "spans"_a, "utilities"_a, "row_masks"_a, "places"_a = py::none(), "antithetic"_a = false,
           "threads"_a = 0, "naive"_a = false);
     m.def("encode_rows", encode_rows_of, "numbers"_a, "row_lengths"_a, py::kw_only(), "exact"_a);
+    m.def("round_rows", round_rows_of, "numbers"_a, "words"_a, "row_lengths"_a);
     m.def("pack_rows", pack_rows_of, "numbers"_a, "random"_a, "row_lengths"_a);
     m.def("decode_rows", decode_rows_of, "numbers"_a, "codes"_a, "row_lengths"_a, "n_numbers"_a);
     m.def("adam_step", adam_of, "weights"_a, "first_moment"_a, "second_moment"_a, "estimate"_a, py::kw_only(),

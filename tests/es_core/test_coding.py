@@ -117,6 +117,41 @@ def test_there_is_a_code_for_each_row() -> None:
         es_core.decode_rows(np.zeros(3, dtype=np.int8), np.zeros(1, dtype=np.uint8), np.array([2, 1]), 3)
 
 
+words = st.integers(0, 2**32 - 1)
+
+
+@given(rows_of(wide), st.data())
+@example([[0, 127, -127], [128, 255], [2**31, -(2**31)], [2**63 - 1, -(2**63), 2**24, -1]], None)
+def test_random_words_round_a_row_up_or_down(rows: Rows, data: st.DataObject | None) -> None:
+    numbers, lengths = flat(rows)
+    random = np.array([data.draw(words) if data else 2**32 - 1 for _ in numbers], dtype=np.uint32)
+    coded, codes = es_core.round_rows(numbers, random, lengths)
+    assert codes.tolist() == [plain_shift(row) for row in rows]
+    at = iter(zip(coded.tolist(), random.tolist(), strict=True))
+    for row, shift in zip(rows, codes.tolist(), strict=True):
+        for number, (byte, word) in zip(row, at, strict=False):
+            raised = math.floor(Fraction(number + (word >> 32 - shift), 2**shift))
+            assert byte == max(-127, min(127, raised))
+
+
+@pytest.mark.usefixtures("isa")
+def test_long_rows_are_rounded_by_words_alike_on_every_instruction_set() -> None:
+    lengths = np.array([2, 7, 8, 64, 129, 1000])
+    generator = np.random.default_rng(1)
+    numbers = np.concatenate([generator.integers(-(2**bits), 2**bits, n) for bits, n in enumerate(lengths, start=6)])
+    random = generator.integers(0, 2**32, numbers.size, dtype=np.uint32)
+    coded, codes = es_core.round_rows(numbers, random, lengths)
+    shifts = np.repeat(codes.astype(np.int64), lengths)
+    expected = np.clip((numbers + (random.astype(np.int64) >> (32 - shifts))) >> shifts, -127, 127)
+    assert coded.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("n_words", [2, 4])
+def test_rounding_needs_a_random_word_a_number(n_words: int) -> None:
+    with pytest.raises(ValueError, match=f"words: expected a word for each number, 3, got {n_words}"):
+        es_core.round_rows(np.zeros(3, dtype=np.int64), np.zeros(n_words, dtype=np.uint32), np.array([3]))
+
+
 def step_of(code: int) -> int:
     return (4 + (code - 136) % 4) << (code - 136) // 4
 

@@ -133,6 +133,16 @@ void pack_rows(std::span<std::uint8_t> bytes, std::span<const std::int64_t> numb
     }
 }
 
+void round_rows(std::span<std::uint8_t> bytes, std::span<const std::int64_t> numbers,
+                std::span<const std::uint32_t> words, RowLengths lengths, RowCodes codes,
+                const ReplicatedKernels& kernels) {
+    std::int64_t at = 0;
+    for (std::size_t row = 0; row < codes.size(); ++row) {
+        kernels.round_row_randomly(bytes.data() + at, numbers.data() + at, words.data() + at, lengths[row], codes[row]);
+        at += lengths[row];
+    }
+}
+
 bool exact_codes(std::span<std::uint8_t> codes, std::span<const std::int64_t> numbers, RowLengths lengths) {
     const std::int64_t* in = numbers.data();
     for (std::size_t row = 0; row < codes.size(); ++row) {

@@ -50,6 +50,11 @@ void pack_rows(std::span<std::uint8_t> bytes, std::span<const std::int64_t> numb
                std::span<const std::uint8_t> random, RowLengths lengths, RowCodes codes,
                const ReplicatedKernels& kernels);
 
+// bytes <- the numbers by these codes of rounded rows, each rounded up or down by a random word, without bias.
+void round_rows(std::span<std::uint8_t> bytes, std::span<const std::int64_t> numbers,
+                std::span<const std::uint32_t> words, RowLengths lengths, RowCodes codes,
+                const ReplicatedKernels& kernels);
+
 // bytes <- the numbers by these codes; a rounded row's to the nearest, halves to even, beyond -127 to 127 cut.
 void encode_rows(std::span<std::uint8_t> bytes, std::span<const std::int64_t> numbers, RowLengths lengths,
                  RowCodes codes, const ReplicatedKernels& kernels);

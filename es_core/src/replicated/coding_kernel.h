@@ -35,6 +35,17 @@ void round_row(std::uint8_t* __restrict bytes, const std::int64_t* __restrict nu
     }
 }
 
+// bytes <- (numbers + the highest `shift` bits of a random word each) / 2^shift, rounded down, beyond -127 to 127 cut: up
+// or down without bias.
+void round_row_randomly(std::uint8_t* __restrict bytes, const std::int64_t* __restrict numbers,
+                        const std::uint32_t* __restrict words, std::int64_t count, int shift) {
+    constexpr std::int64_t kLimit = std::int64_t{1} << 40;
+    for (std::int64_t i = 0; i < count; ++i) {
+        const auto raised_by = static_cast<std::int64_t>(std::uint64_t{words[i]} >> (32 - shift));
+        bytes[i] = static_cast<std::uint8_t>(within((within(numbers[i], kLimit) + raised_by) >> shift, 127));
+    }
+}
+
 // One number in four bits: floor(number / step + (random + 1/2) / 256), within -7 to 7. The division's operands are
 // integers below 2^53, and its quotient is never closer to another integer than a double resolves.
 std::int32_t in_four_bits(std::int64_t number, std::uint8_t random, std::int64_t step) {

@@ -81,6 +81,9 @@ struct ReplicatedKernels {
     std::uint64_t (*greatest_magnitude)(const std::int64_t* numbers, std::int64_t count);
     // bytes [count] <- numbers / 2^shift to the nearest, halves to even, beyond -127 to 127 cut.
     void (*round_row)(std::uint8_t* bytes, const std::int64_t* numbers, std::int64_t count, int shift);
+    // bytes [count] <- numbers / 2^shift, rounded up or down by a random word each, beyond -127 to 127 cut.
+    void (*round_row_randomly)(std::uint8_t* bytes, const std::int64_t* numbers, const std::uint32_t* words,
+                               std::int64_t count, int shift);
     // bytes [(count + 1) / 2] <- numbers / step in four bits each, rounded up or down by a random byte each.
     void (*pack_row)(std::uint8_t* bytes, const std::int64_t* numbers, const std::uint8_t* random, std::int64_t count,
                      std::int64_t step);

@@ -14,5 +14,6 @@ namespace fedlearn {
 extern const ReplicatedKernels FEDLEARN_JOIN(replicated_, FEDLEARN_ISA);
 const ReplicatedKernels FEDLEARN_JOIN(replicated_, FEDLEARN_ISA) = {
     sign_words, member_signs, gradient_scratch_bytes, accumulate_gradient,
-    adam, sgd, kMuonKernels, pull_towards, greatest_magnitude, round_row, pack_row};
+    adam, sgd, kMuonKernels, pull_towards, greatest_magnitude, round_row, round_row_randomly,
+    pack_row};
 }  // namespace fedlearn

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from es_core import decode_rows, encode_rows, pack_rows, random_words
+from es_core import decode_rows, encode_rows, pack_rows, random_words, round_rows
 from fedlearn.es.layout import ParameterLayout
 
 Int8Array = NDArray[np.int8]
@@ -85,10 +85,7 @@ def encode_randomly(layout: ParameterLayout, estimate: Integers, words: NDArray[
 
     What is decoded has the integers as its mean; those beyond 32 bits are clipped.
     """
-    shifts = encode_estimate(layout, estimate).shifts
-    each = np.repeat(shifts.astype(np.int64), layout.row_lengths)
-    raised = estimate + (words.astype(np.int64) >> (32 - each))  # by 0 to 2^shift - 1
-    return CodedEstimate(np.clip(raised >> each, -MAX_UTILITY, MAX_UTILITY).astype(np.int8), shifts)
+    return CodedEstimate(*round_rows(estimate.astype(np.int64, copy=False), words, layout.row_lengths))
 
 
 def rounding_variance(layout: ParameterLayout, coded: CodedEstimate) -> float:

@@ -83,9 +83,10 @@ class TaskObjective:
         words = group_words(self._seed, trials.step, trials.first_member, trials.n_members, self.task.batch_size)
         with self._computing(threads):
             found = self._found(weights, data, trials, words, threads=threads)
-        total = found.total.astype(np.float64) * 2.0**trials.perturbation.unit_bits
-        numbers = np.clip(total, -GREATEST_SUM, GREATEST_SUM)
-        summed, seed = np.rint(numbers).astype(np.int64), int(words[0, 0])
+        with np.errstate(over="ignore"):  # of sums that are clipped anyway
+            total = found.total * np.float32(2.0**trials.perturbation.unit_bits)
+        np.rint(np.clip(total, -GREATEST_SUM, GREATEST_SUM, out=total), out=total)
+        summed, seed = total.astype(np.int64), int(words[0, 0])
         if trials.perturbation.sum_bits == 4:
             estimate = encode_packed(self.layout, summed, random_bytes(seed, trials.step, self.layout.size))
         else:

@@ -7,10 +7,11 @@ import pytest
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import member_noise, perturbed
 from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.sums.estimate import decode_estimate
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.blocks import Columns, group_words, row_numbers
 from fedlearn.tasks.objective import MasksRows, Objective, Reports, SumsGradients
-from fedlearn.tasks.task import flat_weights
+from fedlearn.tasks.task import Batch, LossGradients, flat_weights
 from fedlearn.tasks.user import task_objective as task_objective_module
 from fedlearn.tasks.user.task_objective import TaskObjective
 from tests.es.replicas import update_of
@@ -157,3 +158,31 @@ def test_loss_that_fails_is_told_with_the_task_and_its_rows(
     with pytest.raises(KeyError) as raised:
         losses_of(task)
     assert raised.value.__notes__ == [f"the loss of a task of kind {task.kind} failed on {columns}"]
+
+
+class Steep(CountingTask):
+    """A task whose gradient is as it was given."""
+
+    gradient: Float32Array
+
+    def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
+        return LossGradients(np.ones(len(batch.seeds), dtype=np.float32), self.gradient + 0.0 * weights)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "unit_bits", "expected"),
+    [
+        ([1.0, -0.25, 2.0**-21, 3 * 2.0**-21, 0.0], 20, [2**20, -(2**18), 0, 2, 0]),  # halves go to the even number
+        ([1e30, -1e38, 3e38, 1.0, 0.0], 20, [127 << 24, -127 << 24, 127 << 24, 2**20, 0]),
+    ],
+)
+def test_gradients_are_rounded_to_their_unit_and_cut_where_they_are_too_great(
+    gradient: list[float], unit_bits: int, expected: list[int]
+) -> None:
+    task = Steep({"w": np.zeros(5, dtype=np.float32)}, {"x": np.arange(50.0)}, batch_size=4)
+    task.gradient = np.array(gradient, dtype=np.float32)
+    objective = TaskObjective(task, seed=1)
+    trials = Trials(0, Perturbation(0.0, 0, "nothing", unit_bits=unit_bits), 1, 0, 1)
+    results = objective.gradient_sum(objective.initial_weights(), task.data, trials, threads=1)
+    # Each number of a vector is a row, which keeps seven of its bits.
+    np.testing.assert_allclose(decode_estimate(objective.layout, results.estimate), expected, rtol=0.01)
