@@ -58,9 +58,11 @@ def trained_by_two(place: Place, *, seats: bool) -> Iterator[list["subprocess.Po
     assert place.curl("POST", "/api/jobs", JOB).status == 201
     with devices_of(place, "ada", "bob", job=1) as devices:
         if seats:
-            assert place.curl("POST", "/api/network/initialize/1").content["devices"]
+            assert place.curl("POST", "/api/network/initialize/1", {"split": True}).content["devices"]
         assert place.curl("POST", "/api/network/train/1", FOR_EVER).status == 200
-        place.wait(lambda job: job["step"] > 3 and all(device["layers"] for device in job["devices"]))
+        place.wait(
+            lambda job: job["step"] > 3 and [bool(device["layers"]) for device in job["devices"]] == [True, True]
+        )
         yield devices
         assert place.curl("POST", "/api/network/stop/1").status == 200
 
