@@ -22,6 +22,10 @@ LIGHT_S = 0.005
 """Seconds of a group up to which computing many together is tried: what takes longer keeps a processor busy alone."""
 
 
+N_TIMED = 5
+"""Times that are taken of each way; asking a clock takes a tenth of a small model's gradient on some systems."""
+
+
 @final
 class Batching:
     """Whether the gradients of many groups are computed together, which they are where that was faster."""
@@ -30,6 +34,7 @@ class Batching:
         self._most = most_at_once(backward_bytes)
         self._alone_s: float | None = None
         self._together_s: float | None = None
+        self._n_timed = {"alone": 0, "together": 0}
 
     def size(self, n_left: int) -> int:
         """The number of groups that come next, of those that are left."""
@@ -39,8 +44,13 @@ class Batching:
             return 1
         return min(n_left, self._most)
 
+    def is_timed(self, n_groups: int) -> bool:
+        """Whether the time of so many groups together is asked for."""
+        return self._n_timed[_way(n_groups)] < N_TIMED
+
     def took(self, n_groups: int, seconds: float) -> None:
         """Remembers the least seconds of a group, alone and together."""
+        self._n_timed[_way(n_groups)] += 1
         each = seconds / n_groups
         if n_groups == 1:
             self._alone_s = min(each, self._alone_s or each)
@@ -50,6 +60,10 @@ class Batching:
     def refuse(self) -> None:
         """Takes one group after another from now on."""
         self._together_s = float("inf")
+
+
+def _way(n_groups: int) -> str:
+    return "alone" if n_groups == 1 else "together"
 
 
 def loss_gradients(
@@ -76,13 +90,14 @@ def loss_gradients(
     with torch.enable_grad(), _differentiable(parameters), seeded(seed, total.device):
         while len(losses) < n_groups:
             size = 1 if seed is not None else batching.size(n_groups - len(losses))
-            started = now()
+            started = now() if batching.is_timed(size) else None
             found = _together(loss, parameters, rows, len(losses), size) if size > 1 else None
             if found is None:
                 if size > 1:
                     batching.refuse()
                 size, found = 1, _alone(loss, parameters, pick(rows, len(losses)))
-            batching.took(size, now() - started)
+            if started is not None:
+                batching.took(size, now() - started)
             losses += found[0]
             total += found[1]
     return LossGradients(np.array(losses, dtype=np.float32), total.cpu().numpy())

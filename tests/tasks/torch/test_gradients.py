@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn  # noqa: E402
 
-from fedlearn.tasks.torch.gradients import Batching, loss_gradients  # noqa: E402
+from fedlearn.tasks.torch.gradients import N_TIMED, Batching, loss_gradients  # noqa: E402
 from fedlearn.tasks.torch.module_task import ModuleTask  # noqa: E402
 from fedlearn.tasks.torch.supervised import Rows, supervised  # noqa: E402
 from fedlearn.tasks.torch_graph.sharing import received  # noqa: E402
@@ -201,6 +201,25 @@ def test_groups_are_taken_together_where_that_was_faster(took: list[tuple[int, f
     for n_groups, seconds in took:
         batching.took(n_groups, seconds)
     assert batching.size(n_left) == size
+
+
+def test_the_clock_is_asked_no_more_once_both_ways_were_timed() -> None:
+    parameter, batching, n_asked = nn.Parameter(torch.ones(1)), Batching(), 0
+
+    def now() -> float:
+        nonlocal n_asked
+        n_asked += 1
+        return 0.001 * n_asked
+
+    def asked(n_groups: int) -> int:
+        before, rows = n_asked, {"x": torch.ones(n_groups, 1)}
+        loss_gradients(
+            lambda r: (parameter * r["x"]).sum(), [parameter], rows, n_groups, seed=None, batching=batching, now=now
+        )
+        return n_asked - before
+
+    assert [asked(1) for _ in range(N_TIMED + 2)] == [2] * N_TIMED + [0, 0]
+    assert [asked(8) for _ in range(N_TIMED + 2)] == [2] * N_TIMED + [0, 0]
 
 
 def test_memory_of_a_backward_pass_is_counted_and_bounds_what_is_taken_together() -> None:
