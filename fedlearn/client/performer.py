@@ -98,7 +98,7 @@ class VolunteerPerformer:
                 compute, result, self._volunteer.replica, n_steps=self._worker.n_steps, now=now, credited=self.credited
             ):
                 self._shell.say(line)
-            if isinstance(compute, Build) and (lacks := self._volunteer.lacks):
+            if isinstance(compute, Build) and self._worker.is_idle and (lacks := self._volunteer.lacks):
                 self._shell.say(f"waiting for a part of the model: {lacks}")
             if isinstance(compute, Evaluate):
                 self._report()

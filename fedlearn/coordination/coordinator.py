@@ -130,6 +130,8 @@ class Coordinator:
                 effects = self._people.let_in(volunteer, message, now)
                 if volunteer.phase is not Phase.WAITING:
                     return effects
+                if problem := self._plan.refusal(volunteer.memory_bytes):  # in place of a welcome
+                    return self._settle(self._people.dismiss(volunteer, Farewell("refused", problem)), now)
                 volunteer.is_seated = self.crews is not None and self._plan.is_seated(volunteer.memory_bytes)
                 return self._settle([*effects, *self._synchronise(volunteer, now)], now)
             case Ready() | Result() | Activations() | Taken() | Unreachable() if volunteer.is_seated:
@@ -256,8 +258,6 @@ class Coordinator:
     def _synchronise(self, volunteer: Volunteer, now: float) -> list[ServerEffect]:
         """Sends the weights, or leaves the volunteer waiting, for a seat or while the server's own replica is between
         two steps."""
-        if problem := self._plan.refusal(volunteer.memory_bytes):
-            return self._people.dismiss(volunteer, Farewell("refused", problem))
         if volunteer.is_seated and self.crews is not None:
             return self.crews.wait_for_part(volunteer, now)
         if self.loop.closed is not None:

@@ -10,7 +10,7 @@ from fedlearn.client.progress import Contribution
 from fedlearn.coordination.effects import Compute, Evaluate, Leave, Load, Notice, Reply
 from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.trials import TrialResults
-from fedlearn.wire.messages import Activations, Credit, Message, Neighbours, Pong, Ready, Result
+from fedlearn.wire.messages import Activations, Credit, Farewell, Message, Neighbours, Pong, Ready, Result
 from tests.coordination.work.scene import GROUP, WELCOME, assignment, digest_of, snapshot
 from tests.identities import ADA, CHALLENGE, NONCE
 
@@ -131,11 +131,19 @@ def test_another_way_is_said_and_other_figures_are_not(later: str, is_news: bool
     assert scene.shell.said == ([first, later] if is_news else [first])
 
 
-def test_part_of_the_model_that_is_not_here_is_said(scene: Scene) -> None:
-    scene.volunteer.lacks = "layers 3 to 5"
-    scene.hear(WELCOME, snapshot(4))
-    scene.shell.do_compute(2)
-    assert scene.shell.said == ["waiting for a part of the model: layers 3 to 5"]
+def test_who_can_not_hold_the_whole_model_says_that_it_waits(scene: Scene) -> None:
+    scene.volunteer.lacks = "memory: expected 2 MB"
+    scene.hear(WELCOME)
+    scene.shell.do_compute()
+    assert scene.shell.said == ["waiting for a part of the model: memory: expected 2 MB"]
+
+
+@pytest.mark.parametrize("answer", [Farewell("refused", "memory"), snapshot(4)], ids=["refused", "sent the whole"])
+def test_who_is_given_no_part_does_not_say_that_it_waits(answer: Message, scene: Scene) -> None:
+    scene.volunteer.lacks = "memory: expected 2 MB"
+    scene.hear(WELCOME, answer)
+    scene.shell.do_compute()
+    assert scene.shell.said == []
 
 
 def test_credit_is_said_with_the_progress(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,11 @@ class Worker:
         """Bytes of activations from the previous seat that this machine has not computed."""
         return self._work.bytes_waiting
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the conversation goes on, and nothing is computed before another message comes."""
+        return self._state is not WorkerState.OVER and self._under_way is None
+
     def start(
         self, *, nonce: bytes, binding: bytes = b"", held: Held | None = None, listens_at: int = 0
     ) -> list[ClientEffect]:

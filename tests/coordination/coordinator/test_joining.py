@@ -245,6 +245,7 @@ def test_who_lends_less_than_the_whole_model_takes_where_nobody_holds_a_part_is_
     if not is_let_in:
         kind, reason = parted(scene.effects)[1]
         assert kind == "refused"
+        assert not any(isinstance(e.message, Welcome) for e in of(Send, scene.effects))  # it would build for nothing
         assert "expected 2 MB or more" in reason
         assert "got 2 MB" in reason
         assert "--max-memory" in reason
