@@ -52,6 +52,9 @@ class Perturbation(msgspec.Struct, frozen=True, array_like=True):
     weights."""
     sum_bits: Annotated[int, Meta(ge=4, le=8)] = 8
     """Bits of a parameter in a sum of gradients where there is no noise, and in their total: 4, or else 8."""
+    pass_members: Annotated[int, Meta(ge=0)] = 0
+    """Members of each step, where there is no noise, whose rows follow one another in passes over the data; 0: rows are
+    drawn with replacement."""
 
     def scaled(self, factor: float) -> "Perturbation":
         """The same perturbation with sigma multiplied by `factor`."""

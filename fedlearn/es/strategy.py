@@ -151,10 +151,10 @@ def ask(
     wanted = GRADIENT_LINE_SHARE * least_s / (member_s * strategy.population_limit) if member_s else 0.0
     n_local = strategy.local_steps or _local_steps_wanted(strategy, last, wanted)
     bits = strategy.sum_bits or _sum_bits_wanted(strategy, last, wanted, n_local)
-    population = msgspec.structs.replace(
-        population, perturbation=msgspec.structs.replace(population.perturbation, sum_bits=bits)
-    )
-    return population if n_local == 1 else _of_local_steps(population, strategy, n_local, n_machines)
+    if n_local > 1:
+        population = _of_local_steps(population, strategy, n_local, n_machines)
+    perturbation = msgspec.structs.replace(population.perturbation, sum_bits=bits, pass_members=population.limit)
+    return msgspec.structs.replace(population, perturbation=perturbation)
 
 
 def _sum_bits_wanted(strategy: Strategy, last: Update | None, wanted: float, n_local: int) -> int:

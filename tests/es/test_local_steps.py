@@ -42,6 +42,15 @@ def test_the_rate_of_local_steps_follows_the_schedule_and_not_the_number_of_mach
     assert population.optimizer == Sgd(1.0, 0.5)
 
 
+def test_steps_of_gradients_are_as_many_members_of_a_pass_as_they_ask_for() -> None:
+    population = ask(LOCAL, 0, None, n_machines=3)
+    assert population.perturbation.pass_members == population.limit == 60
+    alone = ask(msgspec.structs.replace(LOCAL, local_steps=1), 0, None, members_per_s=1e4)
+    assert alone.perturbation.pass_members == alone.limit == 40
+    noisy = msgspec.structs.replace(STRATEGY, group_size=8, population_limit=16)
+    assert ask(noisy, 0, None).perturbation.pass_members == 0
+
+
 def test_a_run_of_local_steps_moves_by_their_mean() -> None:
     population = ask(LOCAL, 0, None, n_machines=4)
     estimate = CodedEstimate(np.array([100], dtype=np.int8), np.array([10], dtype=np.uint8))

@@ -17,6 +17,7 @@ from fedlearn.es.sums.estimate import encode_packed, encode_randomly, random_byt
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, drawn_rows, group_words, n_rows
+from fedlearn.tasks.passes import Passes
 from fedlearn.tasks.row_masks import RowReader
 from fedlearn.tasks.task import Batch, Device, LossGradients, Task, flat_weights, most_at_once
 from fedlearn.tasks.user.local_steps import local_steps
@@ -43,6 +44,7 @@ class TaskObjective:
         self.layout: ParameterLayout = task.layout
         self.unit = task.unit
         self._seed = seed
+        self._passes = Passes(seed)
         self._device: Device = device
         self._threads: int | None = None
         self.in_use = Lock()
@@ -82,7 +84,8 @@ class TaskObjective:
         # Each member has rows of its own.
         words = group_words(self._seed, trials.step, trials.first_member, trials.n_members, self.task.batch_size)
         with self._computing(threads):
-            found = self._found(weights, data, trials, words, threads=threads)
+            batch = self._batch(data, trials, words)
+            found = self._found(weights, batch, trials, threads=threads)
         with np.errstate(over="ignore"):  # of sums that are clipped anyway
             total = found.total * np.float32(2.0**trials.perturbation.unit_bits)
         np.rint(np.clip(total, -GREATEST_SUM, GREATEST_SUM, out=total), out=total)
@@ -94,10 +97,8 @@ class TaskObjective:
             estimate = encode_randomly(self.layout, summed, dither)
         return TrialResults(found.losses, estimate)
 
-    def _found(
-        self, weights: Float32Array, data: Columns, trials: Trials, words: NDArray[np.uint64], *, threads: int
-    ) -> LossGradients:
-        """The losses of members and the sum over groups; the members' rows are drawn by `words` [n_members, ...].
+    def _found(self, weights: Float32Array, batch: Batch, trials: Trials, *, threads: int) -> LossGradients:
+        """The losses of members and the sum over groups; the batch has rows for each member.
 
         Raises:
             ValueError: groups can't be cut into steps.
@@ -106,19 +107,29 @@ class TaskObjective:
         if steps is None:
             if size > 1:
                 raise ValueError(f"group_size: expected 1 without local steps, got {size}")
-            return self.task.loss_gradients(weights, _batch_of(data, words))
+            return self.task.loss_gradients(weights, batch)
         if size % steps.n_members:
             raise ValueError(f"group_size: expected a multiple of {steps.n_members}, got {size}")
         losses, total = [], np.zeros(self.layout.size)
-        for group in words.reshape(-1, size, words.shape[1]):
+        for group in range(trials.n_groups):
 
-            def gradients(own: Float32Array, first: int, *, group: NDArray[np.uint64] = group) -> LossGradients:
-                return self.task.loss_gradients(own, _batch_of(data, group[first : first + steps.n_members]))
+            def gradients(own: Float32Array, first: int, *, before: int = group * size) -> LossGradients:
+                return self.task.loss_gradients(own, _part(batch, before + first, steps.n_members))
 
             found = local_steps(self.layout, weights, steps, gradients, n_members=size, threads=threads)
             losses.append(found.losses)
             total += found.total
         return LossGradients(np.concatenate(losses), total.astype(np.float32))
+
+    def _batch(self, data: Columns, trials: Trials, words: NDArray[np.uint64]) -> Batch:
+        """The rows of each member, which begin where those of the members before it end, or are drawn by `words`."""
+        per_step = trials.perturbation.pass_members
+        if not (per_step and data):
+            return _batch_of(data, words)
+        size = self.task.batch_size
+        first, count = (trials.step * per_step + trials.first_member) * size, trials.n_members * size
+        rows = self._passes.rows(first, count, n_rows=n_rows(data)).reshape(-1, size)
+        return Batch({name: column[rows] for name, column in data.items()}, tuple(words[:, 0].tolist()))
 
     def first_gradient(self, weights: Float32Array, data: Columns) -> LossGradients:
         """The loss and the gradient for the rows of the first group of step 0.
@@ -203,6 +214,11 @@ class TaskObjective:
 
 def _batch_of(data: Columns, words: NDArray[np.uint64]) -> Batch:
     return Batch(drawn_rows(data, words), tuple(words[:, 0].tolist()))
+
+
+def _part(batch: Batch, first: int, n_members: int) -> Batch:
+    some = slice(first, first + n_members)
+    return Batch({name: column[some] for name, column in batch.rows.items()}, batch.seeds[some])
 
 
 def _described(rows: Columns) -> str:

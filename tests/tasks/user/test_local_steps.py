@@ -11,6 +11,7 @@ from fedlearn.es.perturbation import LocalSteps, Perturbation
 from fedlearn.es.sums.estimate import decode_estimate
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.tasks.blocks import drawn_rows, group_words
+from fedlearn.tasks.passes import Passes
 from fedlearn.tasks.task import Batch, LossGradients, NoGradientError
 from fedlearn.tasks.user.local_steps import local_steps
 from fedlearn.tasks.user.task_objective import LOCAL_BYTES, TaskObjective
@@ -103,6 +104,14 @@ class Pulled(CountingTask):
         return LossGradients(losses, np.sum([weights - mean for mean in means], axis=0).astype(np.float32))
 
 
+class Unfed(CountingTask):
+    """Its losses are its seeds."""
+
+    def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
+        assert batch.rows == {}
+        return LossGradients(np.array(batch.seeds, dtype=np.float32), weights)
+
+
 LOCAL = Perturbation(0.0, 0, "nothing", unit_bits=20, local_steps=LocalSteps(Sgd(0.1, 0.0), 1))
 N_STEPS = 3
 
@@ -134,6 +143,35 @@ def test_each_step_of_a_group_has_rows_of_its_own(evaluate: Callable[[int, int],
     np.testing.assert_allclose(results.losses, losses, rtol=1e-5)
     np.testing.assert_allclose(sum_of(results), np.full(5, -own), rtol=0.02)
     assert len({*rows.mean(axis=1)}) == N_STEPS
+
+
+def test_members_see_their_places_of_passes_over_the_data_with_local_steps_and_without() -> None:
+    seen: list[Batch] = []
+
+    class Seeing(Pulled):
+        def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
+            seen.append(batch)
+            return super().loss_gradients(weights, batch)
+
+    objective = TaskObjective(Seeing({"w": np.zeros(5, dtype=np.float32)}, DATA, batch_size=4), seed=SEED)
+    passes = msgspec.structs.replace(LOCAL, pass_members=6)
+    whole = msgspec.structs.replace(passes, local_steps=None)
+    for perturbation, size in ((whole, 1), (passes, N_STEPS)):
+        seen.clear()
+        trials = Trials(2, perturbation, size, 3, 3)
+        objective.gradient_sum(np.zeros(5, dtype=np.float32), DATA, trials, threads=1)
+        rows = np.concatenate([batch.rows["x"].reshape(-1) for batch in seen])
+        places = Passes(SEED).rows((2 * 6 + 3) * 4, 3 * 4, n_rows=len(DATA["x"]))
+        np.testing.assert_array_equal(rows, DATA["x"][places])
+        seeds = [seed for batch in seen for seed in batch.seeds]
+        assert seeds == group_words(SEED, 2, 3, 3, 4)[:, 0].tolist()
+
+
+def test_passes_over_no_data_are_seeds_alone() -> None:
+    objective = TaskObjective(Unfed({"w": np.zeros(5, dtype=np.float32)}, batch_size=4), seed=SEED)
+    passes = msgspec.structs.replace(LOCAL, local_steps=None, pass_members=6)
+    found = objective.gradient_sum(np.zeros(5, dtype=np.float32), {}, Trials(2, passes, 1, 3, 3), threads=1)
+    assert found.losses.tolist() == group_words(SEED, 2, 3, 3, 4)[:, 0].astype(np.float32).tolist()
 
 
 def test_groups_add_up_and_each_begins_at_the_shared_weights(evaluate: Callable[[int, int], TrialResults]) -> None:
