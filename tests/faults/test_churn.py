@@ -27,7 +27,7 @@ LEAST, MOST = 3, 12
 """Volunteers at a time."""
 
 CUT_S = 2.0
-WARM_UP = 1 / 3
+WARM_UP = 1 / 2
 """Of the time, before memory is measured."""
 
 FLAGS = ["--volunteers", "0", "--population-limit", "320", "--time-per-step", "5", "--joins-per-minute", "0"]
