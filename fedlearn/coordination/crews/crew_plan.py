@@ -49,9 +49,9 @@ class PlansCrews(Protocol):
     def fits(self, stage: StageSpec, memory_bytes: int) -> bool:
         """Whether a volunteer that lends this memory can hold a stage."""
 
-    def draft(self, memories: Sequence[int]) -> CrewPlan | None:
+    def draft(self, memories: Sequence[int], *, fewer: bool = False) -> CrewPlan | None:
         """A crew of some of the volunteers that lend these memories, in bytes; None: together they can't hold a replica
-        yet."""
+        yet, or are not as many as was asked for. With `fewer`, as few will do as hold a replica."""
 
     def lack(self, memories: Sequence[int]) -> str:
         """Describes what volunteers that lend these memories lack for a crew."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import final
 
 from fedlearn.coordination.crews.crew import STALL_S, Crew, SeatHolder, Work, end_of
-from fedlearn.coordination.crews.crew_plan import PlansCrews, Tensors
+from fedlearn.coordination.crews.crew_plan import CrewPlan, PlansCrews, Tensors
 from fedlearn.coordination.crews.introducing import introduce
 from fedlearn.coordination.crews.waiting import who_waits
 from fedlearn.coordination.effects import (
@@ -31,6 +31,9 @@ from fedlearn.wire.messages import Activations, Farewell, Ready, Result, Resync,
 REPLAN_S = 10.0
 """Seconds for which an empty seat waits for a volunteer before the crew is planned anew."""
 
+MAKE_DO_S = 60.0
+"""Seconds without a crew, after one broke up, from which on volunteers make do with fewer seats than were asked for."""
+
 SaidBySeat = Ready | Work | Unreachable
 """Messages of a seat about its part and about members that passed through it."""
 
@@ -48,6 +51,10 @@ class Crews:
         people.roster.crews = self._crews
         self._may_fill = False
         """Whether there may be seats to give or parts to send."""
+        self._crewless_since: float | None = None
+        """When the last crew broke up; None while there is one, and before the first."""
+        self._makes_do = False
+        """Whether a crew may have fewer seats than were asked for."""
         self._digests: dict[tuple[int, Tensors], bytes] = {}
         self._n_crews = self._n_lines = self._shards_told = 0
         self._relayed: dict[str, tuple[int, int, int]] = {}
@@ -217,6 +224,8 @@ class Crews:
         for crew in broken:
             why = f"{crew.name} is seated anew, as nobody who is there could take its empty place for {REPLAN_S:g} s"
             effects += [Notice(why), *self._disband(crew, now)]
+        if self._crewless_since is not None and now - self._crewless_since >= MAKE_DO_S and not self._makes_do:
+            self._makes_do = self._may_fill = True
         return effects
 
     def _can_do_without(self, holder: SeatHolder) -> bool:
@@ -249,6 +258,7 @@ class Crews:
         for holder in crew.seated:
             crew.free(holder, now)
         self._crews.remove(crew)
+        self._crewless_since = None if self._crews else now
         return effects
 
     def fill(self, now: float, *, step: int, block: bytes, is_applying: bool) -> list[ServerEffect]:
@@ -260,20 +270,42 @@ class Crews:
         if not self._may_fill:
             return []
         self._may_fill = False
+        effects = self._grow(now)
         for crew in self._crews:
             for stage, holder in enumerate(crew.holders):
                 if holder is None and (spare := self._spare_for(crew, stage)) is not None:
                     crew.seat(spare, stage)
         while spares := self._spares:
-            draft = self._planner.draft([holder.volunteer.memory_bytes for holder in spares])
+            memories = [holder.volunteer.memory_bytes for holder in spares]
+            if (draft := self._planner.draft(memories)) is not None:
+                self._makes_do = False
+            elif self._makes_do and not self._crews:
+                draft = self._planner.draft(memories, fewer=True)
             if draft is None:
                 break
-            self._n_crews += 1
-            crew = Crew(self._n_crews, draft, self._planner.wire)
-            for stage, number in enumerate(draft.order):
-                crew.seat(spares[number], stage)
-            self._crews.append(crew)
-        return [] if is_applying else [*self._send_parts(now, step, block), *self._ask(step)]
+            crew = self._new_crew(draft, spares)
+            if self._makes_do:
+                effects.append(Notice(f"{crew.name} makes do without the seats that nobody came for"))
+        return effects if is_applying else [*effects, *self._send_parts(now, step, block), *self._ask(step)]
+
+    def _new_crew(self, draft: CrewPlan, spares: list[SeatHolder]) -> Crew:
+        self._n_crews += 1
+        crew = Crew(self._n_crews, draft, self._planner.wire)
+        for stage, number in enumerate(draft.order):
+            crew.seat(spares[number], stage)
+        self._crews.append(crew)
+        self._crewless_since = None
+        return crew
+
+    def _grow(self, now: float) -> list[ServerEffect]:
+        """Breaks up a crew that makes do, once volunteers are there for all seats."""
+        if not (self._makes_do and self._crews and self._spares):
+            return []
+        (crew,) = self._crews
+        memories = [holder.volunteer.memory_bytes for holder in (*crew.seated, *self._spares)]
+        if self._planner.draft(memories) is None:
+            return []
+        return [Notice(f"{crew.name} is seated anew: there is somebody for every seat"), *self._disband(crew, now)]
 
     def _send_parts(self, now: float, step: int, block: bytes) -> list[ServerEffect]:
         effects: list[ServerEffect] = []

@@ -85,8 +85,9 @@ class CrewPlanner:
     def fits(self, stage: StageSpec, memory_bytes: int) -> bool:
         return memory_bytes == 0 or max(stage.need_bytes, SHARES * stage.waiting_bytes) <= memory_bytes
 
-    def draft(self, memories: Sequence[int]) -> CrewPlan | None:
-        if len(memories) < max(self._seats, 1) or tuple(memories) == self._refused:
+    def draft(self, memories: Sequence[int], *, fewer: bool = False) -> CrewPlan | None:
+        wanted = min(self._seats, len(memories)) if fewer else self._seats
+        if len(memories) < max(wanted, 1) or 0 < wanted < self._shards or tuple(memories) == self._refused:
             return None
         chosen = self._chosen(memories)
         lent = [memories[number] for number in chosen]

@@ -78,12 +78,17 @@ class ThreeStages:
     def fits(self, stage: StageSpec, memory_bytes: int) -> bool:
         return stage.need_bytes <= memory_bytes
 
-    def draft(self, memories: Sequence[int]) -> CrewPlan | None:
-        if len(memories) < N_SEATS:
+    def draft(self, memories: Sequence[int], *, fewer: bool = False) -> CrewPlan | None:
+        able = tuple(number for number, memory in enumerate(memories) if memory >= MEMORY)
+        if fewer and 2 <= len(able) < N_SEATS:
+            halves = ("a", "b"), ("c",)
+            stages = tuple(StageSpec(names, MEMORY, MEMBER_BYTES * (2 - n), 0, 3) for n, names in enumerate(halves, 1))
+            return CrewPlan((2,), self.shards, stages, able, WINDOW)
+        if len(able) < N_SEATS:
             return None
         sent = [MEMBER_BYTES, MEMBER_BYTES, 0]
         stages = tuple(StageSpec((name,), MEMORY, n_bytes, 0, 3) for name, n_bytes in zip(WHOLE, sent, strict=True))
-        return CrewPlan((1, 2), self.shards, stages, tuple(range(N_SEATS)), WINDOW)
+        return CrewPlan((1, 2), self.shards, stages, able[:N_SEATS], WINDOW)
 
     def lack(self, memories: Sequence[int]) -> str:
         return f"{N_SEATS - len(memories)} more are needed"
@@ -211,7 +216,8 @@ class Machine:
     def _result(self, order: Compute) -> bytes | TrialResults | None:
         match order:
             case TakeSeat(seat):
-                self.tensors, self.step = (WHOLE[seat.place],), -1
+                ends = (0, *seat.cuts, len(WHOLE))
+                self.tensors, self.step = WHOLE[ends[seat.place] : ends[seat.place + 1]], -1
             case Load(snapshot):
                 self.step, self.has_drifted = snapshot.step, False
                 assert snapshot.digest == digest_of(self.step, self.tensors), "weights of another part"
@@ -229,7 +235,7 @@ class Machine:
                 return TrialResults(np.full(trials.n_members, loss, np.float32))
             case Pass(trials, _, payload):
                 assert trials.step == self.step
-                assert len(payload) == (0 if self.tensors == WHOLE[:1] else MEMBER_BYTES * trials.n_members)
+                assert len(payload) == (0 if self.tensors[0] == WHOLE[0] else MEMBER_BYTES * trials.n_members)
                 is_tainted = self.has_drifted or any(payload)
                 if self.tensors == WHOLE[-1:]:
                     return TrialResults(np.full(trials.n_members, TAINTED if is_tainted else HONEST, np.float32))

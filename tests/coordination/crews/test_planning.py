@@ -47,8 +47,29 @@ def test_as_many_seats_as_are_wanted_hold_every_tensor_once(seats: int) -> None:
         assert place.need_bytes > PARAMETER_BYTES
 
 
-def test_fewer_than_are_wanted_wait() -> None:
-    assert draftsman(3).draft([0, 0]) is None
+def test_fewer_than_are_wanted_wait_unless_they_are_to_make_do() -> None:
+    planner = draftsman(3)
+    assert planner.draft([0, 0]) is None
+    draft = planner.draft([0, 0], fewer=True)
+    assert draft is not None
+    assert (len(draft.stages), draft.order) == (2, (0, 1))
+    assert sorted(name for stage in draft.stages for name in stage.tensors) == sorted(NAMES)
+    assert planner.draft([], fewer=True) is None
+    assert planner.draft([0] * 4, fewer=True) == planner.draft([0] * 4)
+
+
+def test_fewer_that_lend_too_little_wait_and_are_seated_once_they_are_enough() -> None:
+    planner = draftsman(3)
+    little = planner.replica_bytes // 4
+    assert planner.draft([little] * 2, fewer=True) is None
+    assert planner.draft([little] * 2, fewer=True) is None
+    assert planner.draft([0, 0], fewer=True) is not None
+
+
+def test_no_fewer_than_there_are_shards_will_do() -> None:
+    planner = CrewPlanner.of(words(), seats=3, wire="float32", shards=2)
+    assert planner.draft([0], fewer=True) is None
+    assert planner.draft([0, 0], fewer=True) is not None
 
 
 def test_places_say_what_their_part_of_the_graph_sends() -> None:

@@ -18,7 +18,8 @@ class Planner:
     def fits(self, stage: StageSpec, memory_bytes: int) -> bool:
         return stage.need_bytes <= memory_bytes
 
-    def draft(self, memories: Sequence[int]) -> CrewPlan | None:
+    def draft(self, memories: Sequence[int], *, fewer: bool = False) -> CrewPlan | None:
+        del fewer
         raise AssertionError(f"nobody is seated here: {memories}")
 
     def lack(self, memories: Sequence[int]) -> str:
