@@ -3,6 +3,8 @@
 from fedlearn.compat.crew import await_seat, serve
 from fedlearn.compat.layers import Layers
 from fedlearn.compat.optimizers import settings_of
+from fedlearn.compat.provider import ProviderNode as Node
+from fedlearn.compat.provider import ProviderTrainer as Trainer
 from fedlearn.compat.roles import clusterize, set_seed
 
-__all__ = ["Layers", "await_seat", "clusterize", "serve", "set_seed", "settings_of"]
+__all__ = ["Layers", "Node", "Trainer", "await_seat", "clusterize", "serve", "set_seed", "settings_of"]

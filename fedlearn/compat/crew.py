@@ -9,6 +9,7 @@ from fedlearn.client.client import join
 from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.client.lending.machine import free_bytes
 from fedlearn.client.lending.policy import LendingPolicy
+from fedlearn.compat.gathering import Gathering
 from fedlearn.compat.looking import Looks, Told
 from fedlearn.coordination.golden import check_core
 from fedlearn.launch.launcher import GIVE_UP_S
@@ -35,6 +36,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int,
     every: int = 0,
+    gather: int = 0,
     looked: Told | None = None,
     callbacks: Iterable[Callback] = (),
     **settings: Value,
@@ -42,7 +44,8 @@ def serve(
     """Serves a run of the task until it ends, and gives the trained run; the task travels as a graph.
 
     After each `every` steps and at the end `looked` is told the step, its loss, the task's metrics, and the weights by
-    name. Another thread measures and tells, and training goes on meanwhile. `settings` are those of `fedlearn serve`.
+    name. Another thread measures and tells, and training goes on meanwhile. It begins when `gather` volunteers have
+    joined. `settings` are those of `fedlearn serve`.
 
     Raises:
         ConfigError: a setting is unknown or out of its range, or the model can't be divided.
@@ -69,7 +72,7 @@ def serve(
             trainer,
             listening,
             security,
-            callbacks=[looks, *callbacks],
+            callbacks=[looks, Gathering(gather), *callbacks],
             terminal=Terminal(plain=True),
         )
         return Trained(run, trainer.replica)

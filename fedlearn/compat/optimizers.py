@@ -41,6 +41,26 @@ def settings_of(optimizer: type[torch.optim.Optimizer], options: Mapping[str, An
     return settings
 
 
+def schedule_of(
+    scheduler: type[torch.optim.lr_scheduler.LRScheduler] | None, options: Mapping[str, Any]
+) -> tuple[dict[str, Setting], tuple[str, ...]]:
+    """The setting of a run that stands for a scheduler, and a note where there is none and the rate stays as it is.
+
+    A rate that falls does so until the run ends, whatever number of epochs the options name.
+    """
+    if scheduler is None:
+        return {}, ()
+    if scheduler is torch.optim.lr_scheduler.CosineAnnealingLR and not options.get("eta_min"):
+        return {"learning_rate_schedule": "cosine"}, ()
+    if scheduler is torch.optim.lr_scheduler.PolynomialLR and options.get("power", 1.0) == 1.0:
+        return {"learning_rate_schedule": "linear"}, ()
+    given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    return {}, (
+        f"lr_scheduler: the rate is constant in place of {scheduler.__name__}({given}); CosineAnnealingLR and "
+        "PolynomialLR fall to 0 at the end",
+    )
+
+
 def _is_meant(optimizer: type[torch.optim.Optimizer], weight_decay: float) -> bool:
     """Whether fedlearn has this weight decay, which is always decoupled and never part of the gradient."""
     return optimizer is torch.optim.AdamW or weight_decay == 0

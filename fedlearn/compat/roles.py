@@ -1,7 +1,7 @@
 """The roles of root, stem and leaf in each cluster, found before a run begins."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from fedlearn.graphs.planning.parts import ModelCosts, Needs
 from fedlearn.graphs.planning.planner import divide, plan
 from fedlearn.storage.node_file import Node, machines_of, read_nodes
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES
-from fedlearn.tasks.torch.supervised import supervised
+from fedlearn.tasks.torch.supervised import Rows, supervised
 from fedlearn.tasks.torch_graph.sharing import unpacked
 
 _LOG = logging.getLogger("fedlearn")
@@ -26,7 +26,11 @@ def set_seed(seed: int) -> None:
 
 
 def clusterize(
-    *, model: nn.Module, example_args: Sequence[torch.Tensor], nodes: int | str | Path = "node_data/node_configs.json"
+    *,
+    model: nn.Module,
+    example_args: Sequence[torch.Tensor] = (),
+    example_kwargs: Mapping[str, torch.Tensor] | None = None,
+    nodes: int | str | Path = "node_data/node_configs.json",
 ) -> PlannedCrews:
     """The clusters that nodes make, each of which holds one replica; their roles are logged.
 
@@ -37,12 +41,15 @@ def clusterize(
         PlanError: the nodes can't hold the model.
         ValueError: the module can't be exported.
     """
-    task = supervised(
-        lambda: model,
-        lambda module, rows: module(*rows.values()).float().mean(),
-        {f"input_{number}": argument.numpy() for number, argument in enumerate(example_args)},
-        batch_size=len(example_args[0]),
-    )
+    named = dict(example_kwargs or {})
+    placed = {f"input_{number}": argument for number, argument in enumerate(example_args)}
+
+    def mean_output(module: nn.Module, rows: Rows) -> torch.Tensor:
+        found: torch.Tensor = module(*(rows[name] for name in placed), **{name: rows[name] for name in named})
+        return found.float().mean()
+
+    columns = {name: argument.numpy() for name, argument in {**placed, **named}.items()}
+    task = supervised(lambda: model, mean_output, columns, batch_size=len(next(iter(columns.values()))))
     graph = ModelCosts.of(unpacked(task.as_graph()).graph)
     if isinstance(nodes, int):
         equal = [Node(str(number), "", 1.0, np.inf) for number in range(nodes)]

@@ -15,6 +15,16 @@ from tests.patience import LIMIT_S
 pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.numpy")
 
+CNN_SHAPES = {
+    "0.weight": (16, 1, 3, 3),
+    "0.bias": (16,),
+    "2.weight": (32, 16, 3, 3),
+    "2.bias": (32,),
+    "5.weight": (64, 512),
+    "5.bias": (64,),
+    "7.weight": (10, 64),
+    "7.bias": (10,),
+}
 SHAPES = {
     "0.weight": (48, 64),
     "0.bias": (48,),
@@ -116,8 +126,6 @@ def providers(folder: Path, *flags: str) -> str:
         said = said_by(nodes[0])
         for node in nodes:
             assert_ends(node)
-    roles = re.findall(r"^node_(\d): cluster 0, (\w+),", said, flags=re.M)
-    assert roles == [("0", "root"), ("1", "stem"), ("2", "leaf")]
     return said
 
 
@@ -130,25 +138,38 @@ def figures_in(path: Path) -> list[float]:
     return [float(line) for line in path.read_text().splitlines()]
 
 
-def test_three_providers_train_one_model_and_write_its_figures(tmp_path: Path) -> None:
-    said = providers(tmp_path, "--epochs=1")
+def test_three_providers_hold_one_model_between_them_and_write_its_figures(tmp_path: Path) -> None:
+    said = providers(tmp_path, "--seats=3", "--epochs=1")
+    roles = re.findall(r"^node_(\d): cluster 0, (\w+),", said, flags=re.M)
+    assert roles == [("0", "root"), ("1", "stem"), ("2", "leaf")]
+    assert "3 nodes hold one model between them, so that training is forward only" in said
     (loss,), (accuracy,) = figures_in(tmp_path / "losses.txt"), figures_in(tmp_path / "val_accuracies.txt")
     assert f"validation accuracy {accuracy:.4f}" in said
     assert accuracy_of(said) > 0.1
-    assert loss < 2.3
+    assert loss < 2.4
     tensors = safetensors.load_file(tmp_path / "fused.safetensors")
-    assert {name: tensor.shape for name, tensor in tensors.items()} == SHAPES
+    assert {name: tensor.shape for name, tensor in tensors.items()} == CNN_SHAPES
+
+
+def test_providers_that_hold_the_whole_model_learn_by_gradients_and_share_each_batch(tmp_path: Path) -> None:
+    said = providers(tmp_path, "--epochs=4")
+    assert "node_0: 3 nodes hold the whole model each" in said
+    steps = metrics_of(tmp_path)
+    assert len(steps) == 4 * 22
+    assert {step["volunteers"] for step in steps} == {3}
+    assert accuracy_of(said) >= 0.8  # plain Adam of that rate: 0.87 to 0.91
+    assert figures_in(tmp_path / "val_accuracies.txt")[-1] >= 0.8
 
 
 @pytest.mark.long
-def test_three_providers_reach_nine_digits_in_ten(tmp_path: Path) -> None:
+def test_three_providers_reach_what_plain_adam_reaches(tmp_path: Path) -> None:
     said = providers(tmp_path)
     losses, accuracies = figures_in(tmp_path / "losses.txt"), figures_in(tmp_path / "val_accuracies.txt")
     print(
         f"accuracy {accuracies[-1]:.3f}, of rows held out to the end {accuracy_of(said):.3f}, {len(accuracies)} epochs"
     )
     assert len(losses) == len(accuracies) == 20
-    assert accuracy_of(said) >= 0.9
+    assert accuracy_of(said) >= 0.955  # plain Adam of that rate: 0.95 to 0.978, by the seed
 
 
 def bossed(folder: Path, n_steps: int, port: int = 0) -> tuple[str, float]:

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from fedlearn.compat.optimizers import settings_of  # noqa: E402
+from fedlearn.compat.optimizers import schedule_of, settings_of  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,21 @@ def test_an_optimizer_becomes_settings(name: str, options: dict[str, Any], setti
 def test_what_has_no_meaning_here_is_refused_with_the_remedy(name: str, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"optimizer: expected .*; (take Adam|leave it out)"):
         settings_of(getattr(torch.optim, name), options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("CosineAnnealingLR", {"T_max": 20}, "cosine"),
+        ("CosineAnnealingLR", {"T_max": 20, "eta_min": 0.0}, "cosine"),
+        ("CosineAnnealingLR", {"T_max": 20, "eta_min": 0.1}, None),
+        ("PolynomialLR", {"total_iters": 20}, "linear"),
+        ("PolynomialLR", {"power": 2.0}, None),
+        ("StepLR", {"step_size": 3}, None),
+    ],
+)
+def test_a_scheduler_becomes_a_schedule_or_a_note(name: str, options: dict[str, Any], expected: str | None) -> None:
+    settings, notes = schedule_of(getattr(torch.optim.lr_scheduler, name), options)
+    assert settings == ({} if expected is None else {"learning_rate_schedule": expected})
+    assert [note.startswith("lr_scheduler: the rate is constant") for note in notes] == [True] * (expected is None)
+    assert schedule_of(None, {}) == ({}, ())

@@ -188,6 +188,7 @@ def _gradient_settings(order: JobSpec, per_epoch: int, parts: BatchParts, *, is_
     return chosen | {
         "measure": "gradients",
         "local_steps": 1,  # more would make longer steps, and passes over the data of them
+        "sum_bits": 8,
         "steps": order.epochs * per_epoch,
         "sample_every": per_epoch,
         "population_limit": parts.n_members,
