@@ -313,8 +313,9 @@ class Server:
             self._renew(now, local)
             if self._order_inbox is not None and self._order_inbox.is_due(now):
                 self._start(self._order_inbox.look(self))
-            for problem in local.problems():
-                self._told.on_problem(problem)
+            if not self._coordinator.loop.is_over:  # else they were told to go
+                for problem in local.problems():
+                    self._told.on_problem(problem)
             await asyncio.sleep(TICK_S)
 
     def perform(self, effects: Iterable[ServerEffect]) -> None:

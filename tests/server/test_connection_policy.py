@@ -60,6 +60,7 @@ async def test_who_sends_without_end_is_heard_for_a_while_only() -> None:
     n_sent = 2**20
     here, there = MemoryStream.pair(2**30)
     there.write(bytes(n_sent))
+    there.close()
     await ConnectionPolicy().turn_away(here, "it is full", now=0.0)
     assert len(await here.read(n_sent)) == n_sent - 2**16
 

@@ -10,8 +10,9 @@ from unittest.mock import Mock
 import pytest
 
 from fedlearn.callback import Callback
-from fedlearn.coordination.effects import Leave
+from fedlearn.coordination.effects import Leave, ServerEffect
 from fedlearn.coordination.status import RunStatus
+from fedlearn.server.performer import ServerPerformer
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.logs.metrics import read_last_metrics
 from fedlearn.storage.status import read_status
@@ -41,6 +42,29 @@ async def test_volunteers_join_train_and_go_when_the_run_ends(scene_of: SceneOf)
     assert waiting == "waiting for volunteers"
     assert "Ada joined" in shown
     assert scene.local.is_stopped
+
+
+async def test_local_volunteers_that_go_when_the_run_ends_are_no_problem(
+    scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has a second of work left after the last step, and looks after them meanwhile."""
+    scene, ticks = scene_of(step_num=5, steps=5), threading.Semaphore(0)
+    tick, ending = ServerPerformer.tick, scene.trainer.ending
+
+    def counted(performer: ServerPerformer) -> list[ServerEffect]:
+        ticks.release()
+        return tick(performer)
+
+    def slowly(reason: str) -> str:
+        scene.local.unsaid.append("local-1 ended with exit code 0")
+        assert all(ticks.acquire(timeout=LIMIT_S) for _ in range(5))
+        return ending(reason)
+
+    monkeypatch.setattr(ServerPerformer, "tick", counted)
+    monkeypatch.setattr(scene.trainer, "ending", slowly)
+    async with scene.serving() as serving:
+        assert await serving == "all 5 steps are done"
+    assert "exit code" not in scene.screen.getvalue()
 
 
 async def test_server_that_is_stopped_is_looked_for_again(scene_of: SceneOf) -> None:
