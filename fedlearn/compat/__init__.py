@@ -6,5 +6,6 @@ from fedlearn.compat.optimizers import settings_of
 from fedlearn.compat.provider import ProviderNode as Node
 from fedlearn.compat.provider import ProviderTrainer as Trainer
 from fedlearn.compat.roles import clusterize, set_seed
+from fedlearn.compat.sharing import SharedBatch
 
-__all__ = ["Layers", "Node", "Trainer", "await_seat", "clusterize", "serve", "set_seed", "settings_of"]
+__all__ = ["Layers", "Node", "SharedBatch", "Trainer", "await_seat", "clusterize", "serve", "set_seed", "settings_of"]

@@ -1,7 +1,6 @@
 """A trainer on each provider: the first serves, and all of them learn one module by its gradients."""
 
 import logging
-import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from fedlearn.compat.crew import await_seat, serve
 from fedlearn.compat.optimizers import schedule_of, settings_of
+from fedlearn.compat.sharing import SharedBatch
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.task import Setting
 from fedlearn.tasks.torch.supervised import Rows, supervised
@@ -101,17 +101,16 @@ class ProviderTrainer:
         self.node, self.epochs, self.val_freq, self.save = node, epochs, val_freq, save
         self.folder = Path(folder)
         self.rows = self.columns(train_loader, node.labels)
-        batch_size, n_rows = train_loader.batch_size or 1, len(node.labels)
         # Nodes share a batch by its parts; seats hold the model together, and see it as it is.
-        self.n_parts = 1 if node.seats else min(node.nodes, batch_size)
-        part = math.ceil(batch_size / self.n_parts)
-        self.steps_per_epoch = math.ceil(n_rows / (part * self.n_parts * node.update_frequency))
+        n_machines = 1 if node.seats else node.nodes
+        self.batch = SharedBatch.of(train_loader.batch_size or 1, n_machines, n_batches=node.update_frequency)
+        self.steps_per_epoch = self.batch.steps_of(len(node.labels))
         self.task = supervised(
             node.model,
             lambda model, rows: node.criterion(model(rows["x"]), rows["label"]),
             self.rows,
             held_out=self.columns(val_loader, node.test_labels),
-            batch_size=part,
+            batch_size=self.batch.part_size,
             metrics={"accuracy": _accuracy},
         )
         self.accuracy: float | None = None
@@ -141,7 +140,7 @@ class ProviderTrainer:
             looked=self._looked,
             steps=self.epochs * self.steps_per_epoch,
             callbacks=(),
-            **{**self._measured, **node.settings},
+            **{**({"seats": node.seats} if node.seats else self.batch.settings), **node.settings},
         )
         self.accuracy = trained.figures["accuracy"]
         node.model.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in trained.weights.items()})
@@ -169,19 +168,6 @@ class ProviderTrainer:
         """The output of the node's model, which on node_0 is the trained one once `train` has ended."""
         found: Tensor = self.node.model(x)
         return found
-
-    @property
-    def _measured(self) -> dict[str, Setting]:
-        """Settings by which a step is one of plain PyTorch on the same rows, where nodes hold the whole model."""
-        if self.node.seats:
-            return {"seats": self.node.seats}
-        return {
-            "measure": "gradients",
-            "local_steps": 1,
-            "sum_bits": 8,
-            "population_limit": self.n_parts * self.node.update_frequency,
-            "time_per_step": 600.0,
-        }
 
     def _looked(
         self, step: int, loss: float, figures: Mapping[str, float], weights: Mapping[str, Float32Array]

@@ -53,7 +53,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("given", "members", "rows", "steps"),
     [
-        ({}, 3, 4, 4 * 4),  # 12 rows in a step, 4 steps of 40 rows
+        ({}, 5, 2, 4 * 4),
+        ({"nodes": 7}, 10, 1, 4 * 4),
         ({"nodes": 2}, 2, 5, 4 * 4),
         ({"nodes": 2, "update_frequency": 2}, 4, 5, 4 * 2),
         ({"nodes": 64}, 10, 1, 4 * 4),
