@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import es_core
 from fedlearn.es.digest import part_digests, run_digest, tensor_digests
 from fedlearn.es.layout import Float32Array, ParameterLayout
-from fedlearn.es.optimizers import TensorStep, exact_arithmetic
+from fedlearn.es.optimizers import GradientPart, OfWhole, TensorStep, exact_arithmetic
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.sums.estimate import Int32Array, decode_estimate, estimate_of_rows
 from fedlearn.es.update import Update
@@ -120,41 +120,51 @@ class Replica:
         matrices_differ = update.rank > 1 or update.weight_decay != 0.0
         with exact_arithmetic():
             self.numbers = update.optimizer.advanced(self.numbers)
-            for (scale, is_matrix), interval in self.layout.stretches(apart=matrices_differ, with_hidden=not by_matrix):
-                self._step_stretch(update, estimate, interval, scale=scale, is_matrix=is_matrix)
-            for (scale, sides), interval in self.layout.hidden if by_matrix else ():
-                self._step_stretch(update, estimate, interval, scale=scale, is_matrix=True, sides=sides)
+            steps = [
+                (interval, self._tensor_step(update, scale=scale, is_matrix=is_matrix))
+                for (scale, is_matrix), interval in self.layout.stretches(
+                    apart=matrices_differ, with_hidden=not by_matrix
+                )
+            ]
+            steps += [
+                (interval, self._tensor_step(update, scale=scale, is_matrix=True, sides=sides))
+                for (scale, sides), interval in (self.layout.hidden if by_matrix else ())
+            ]
+            # Tensors without a scale are constants of the model that travel with its weights.
+            self._step(update, estimate, [(interval, by) for interval, by in steps if by.scale != 0.0])
         self.step += 1
 
-    def _step_stretch(
-        self,
-        update: Update,
-        estimate: Int32Array,
-        interval: slice,
-        *,
-        scale: float,
-        is_matrix: bool,
-        sides: tuple[int, int] | None = None,
-    ) -> None:
-        """Takes the step of the tensors in this interval, which are alike."""
-        if scale == 0.0:  # constants of the model that travel with its weights
-            return
-        weights = self.weights[interval]
-        rank = update.rank if is_matrix else 0
-        decay = update.optimizer.learning_rate * update.weight_decay
-        if update.decay_towards == "start":
-            es_core.pull_towards(weights, self.slots[START][interval], decay)
-            decay = 0.0
-        by = TensorStep(
+    def _step(self, update: Update, estimate: Int32Array, steps: Sequence[tuple[slice, TensorStep]]) -> None:
+        """Takes the steps of the tensors in these intervals, those in each of which are alike."""
+        optimizer = update.optimizer
+        slots = [{name: self.slots[name][interval] for name in optimizer.slots} for interval, _ in steps]
+        if isinstance(optimizer, OfWhole):
+            optimizer.gather(
+                [
+                    GradientPart(own, estimate[interval], by.gradient_scale)
+                    for own, (interval, by) in zip(slots, steps, strict=True)
+                ]
+            )
+        for own, (interval, by) in zip(slots, steps, strict=True):
+            weights = self.weights[interval]
+            if update.decay_towards == "start":
+                pull = optimizer.learning_rate * update.weight_decay
+                es_core.pull_towards(weights, self.slots[START][interval], pull)
+            optimizer.step(weights, own, estimate[interval], by)
+
+    def _tensor_step(
+        self, update: Update, *, scale: float, is_matrix: bool, sides: tuple[int, int] | None = None
+    ) -> TensorStep:
+        """What the step of tensors depends on that are alike in this."""
+        decays = is_matrix and update.decay_towards == "zero"
+        return TensorStep(
             numbers=self.numbers,
-            gradient_scale=update.gradient_scale / math.sqrt(max(rank, 1)),
+            gradient_scale=update.gradient_scale / math.sqrt(max(update.rank if is_matrix else 0, 1)),
             scale=scale,
-            decay=decay if is_matrix else 0.0,
+            decay=update.optimizer.learning_rate * update.weight_decay if decays else 0.0,
             sides=sides,
             threads=self._threads,
         )
-        slots = {name: self.slots[name][interval] for name in update.optimizer.slots}
-        update.optimizer.step(weights, slots, estimate[interval], by)
 
     def _summed(self, update: Update) -> Int32Array:
         own = estimate_of_rows(self._whole, self._rows, update.estimate)

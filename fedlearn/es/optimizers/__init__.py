@@ -3,7 +3,7 @@
 from fedlearn.es.optimizers.adam import Adam
 from fedlearn.es.optimizers.arithmetic import exact_arithmetic
 from fedlearn.es.optimizers.hyperparameters import defaults
-from fedlearn.es.optimizers.optimizer import Optimizer, TensorStep
+from fedlearn.es.optimizers.optimizer import GradientPart, OfWhole, Optimizer, TensorStep
 from fedlearn.es.optimizers.registry import (
     HYPERPARAMETERS,
     MOST_SLOTS,
@@ -20,6 +20,8 @@ __all__ = [
     "OPTIMIZERS",
     "Adam",
     "AnyOptimizer",
+    "GradientPart",
+    "OfWhole",
     "Optimizer",
     "Sgd",
     "TensorStep",

@@ -1,7 +1,7 @@
 """The interface between a replica and its optimizer."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Protocol
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
@@ -60,3 +60,20 @@ class Optimizer(Protocol):
         self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
     ) -> None:
         """Takes the step of some tensors in place; weights, slots and estimate are their intervals, [n]."""
+
+
+class GradientPart(msgspec.Struct, frozen=True):
+    """Some tensors of a whole model, [n]: views of their slots, and of the estimate of their gradient."""
+
+    slots: Mapping[str, Float32Array]
+    estimate: Int32Array
+    gradient_scale: float
+    """Factor on the integer estimate; the product is the gradient."""
+
+
+@runtime_checkable
+class OfWhole(Protocol):
+    """An optimizer whose steps depend on all weights at once, so that no volunteer may hold a part of the model."""
+
+    def gather(self, pieces: Sequence[GradientPart]) -> None:
+        """Moves the slots of all tensors that learn, in place, before their steps are taken."""

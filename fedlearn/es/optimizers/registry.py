@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from fedlearn.es.optimizers.adam import Adam
+from fedlearn.es.optimizers.clipup import ClipUp
 from fedlearn.es.optimizers.hyperparameters import Hyperparameter, shared, values
 from fedlearn.es.optimizers.lion import Lion
 from fedlearn.es.optimizers.muon import Muon
 from fedlearn.es.optimizers.sgd import Sgd
 
-AnyOptimizer = Adam | Sgd | Lion | Muon
+AnyOptimizer = Adam | Sgd | Lion | Muon | ClipUp
 """Every optimizer that an Update may name."""
 
 OPTIMIZERS: Mapping[str, type[AnyOptimizer]] = {

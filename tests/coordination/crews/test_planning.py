@@ -170,6 +170,7 @@ def test_more_seats_than_the_model_has_pieces_are_refused() -> None:
     [
         ({"measure": "gradients", "group_size": 1, "optimizer": "adam"}, "measure: expected losses where crews hold"),
         ({"optimizer": "muon"}, "optimizer: expected a rule that steps each element by itself, such as adam, where"),
+        ({"optimizer": "clipup"}, "optimizer: expected a rule that steps each element by itself, such as adam, where"),
     ],
 )
 def test_what_needs_the_whole_model_is_not_divided(given: dict[str, int | str], message: str) -> None:

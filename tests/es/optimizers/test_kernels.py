@@ -17,7 +17,7 @@ DECAYS = (0.0, 0.003, 1e-9)
 """None, some, and so little that float32 does not see it."""
 
 
-def test_all_but_lion_have_kernels() -> None:
+def test_all_but_lion_and_clipup_have_kernels() -> None:
     assert WITH_KERNELS == ["adam", "sgd", "muon"]
 
 

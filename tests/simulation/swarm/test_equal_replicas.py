@@ -55,6 +55,7 @@ def test_volunteer_with_all_processors_gives_the_same_bits(config: RunConfig, st
         {"rank": 2},
         {"optimizer": "sgd", "learning_rate": 1.0},
         {"optimizer": "lion", "learning_rate": 0.01},
+        {"optimizer": "clipup", "learning_rate": 0.01},
         {"n_layers": 2},
         {"batch_size": 2},
         {"context": 0},

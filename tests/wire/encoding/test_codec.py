@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedlearn.es.optimizers import Adam, AnyOptimizer, Sgd
+from fedlearn.es.optimizers.clipup import ClipUp
 from fedlearn.es.optimizers.lion import Lion
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping
@@ -155,7 +156,7 @@ def test_a_welcomes_and_a_starts_bytes_are_those_of_the_documentation() -> None:
 
 
 @pytest.mark.parametrize(
-    "optimizer", [Adam(0.25, 0.5, 0.75, 1e-6), Sgd(0.25, 0.0), Sgd(0.25, 0.5), Lion(0.25, 0.5, 0.75)]
+    "optimizer", [Adam(0.25, 0.5, 0.75, 1e-6), Sgd(0.25, 0.0), Sgd(0.25, 0.5), Lion(0.25, 0.5, 0.75), ClipUp(0.25, 0.5)]
 )
 def test_an_optimizer_is_told_by_its_name(optimizer: AnyOptimizer) -> None:
     sent = msgspec.structs.replace(SMALL_UPDATE, optimizer=optimizer)
