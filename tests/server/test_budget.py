@@ -2,12 +2,13 @@ from typing import Any, final
 
 import pytest
 
+from fedlearn.es.update import Update
 from fedlearn.server import budget
 from fedlearn.server.budget import over_budget
 from fedlearn.wire.encoding.parcel import Parcel
 from fedlearn.wire.messages import DataBlock
 
-ONE, TWO = Parcel(DataBlock, bytes(100)), Parcel(DataBlock, bytes(30))
+ONE, TWO = Parcel(Update, bytes(100)), Parcel(Update, bytes(30))
 
 
 @pytest.fixture(autouse=True)
@@ -65,3 +66,10 @@ def test_who_holds_nothing_stays() -> None:
 def test_who_holds_little_stays_however_slow_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "LITTLE_BYTES", 30)
     assert dropped(50, Holder("a", 1.0, TWO), Holder("b", 2.0, ONE), Holder("c", 3.0, ONE, private_bytes=1)) == "bc"
+
+
+@pytest.mark.parametrize(("n_blocks", "names"), [(1, ""), (2, ""), (3, "0"), (4, "01")])
+def test_two_blocks_of_data_may_wait_besides(n_blocks: int, names: str) -> None:
+    blocks = [Parcel(DataBlock, bytes(100 - number)) for number in range(n_blocks)]
+    holders = [Holder(str(number), float(number), block) for number, block in enumerate(blocks)]
+    assert dropped(0, *holders) == names

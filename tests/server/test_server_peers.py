@@ -122,6 +122,20 @@ async def test_who_keeps_most_waiting_is_dropped_where_memory_is_short(
         writer.close()
 
 
+async def test_data_that_are_larger_than_all_that_may_wait_reach_a_volunteer(
+    scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BUDGET_INTERVAL_S", 0.0)
+    data = {"x": np.arange(500_000)}
+    scene = scene_of(fit_task(loss=lambda *_: 0.0, start={"vector": np.zeros(6)}, data=data), steps=1)
+    async with scene.serving() as serving:
+        scene.server._max_held_bytes = 10
+        conversing = asyncio.create_task(scene.converse(scene.volunteer("Ada")))
+        assert "all 1 steps are done" in await serving
+        await conversing
+    assert "kept too much waiting" not in scene.screen.getvalue()
+
+
 async def test_message_to_who_has_parted_is_dropped_and_any_other_out_of_turn_ends_its_receiver(
     scene_of: SceneOf,
 ) -> None:
