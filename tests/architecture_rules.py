@@ -62,7 +62,7 @@ MAX_PYTHON_LINES = 400
 MAX_FILES = 15
 """Files side by side in one folder, beside its `__init__.py`."""
 MAX_CPP_LINES = 500
-TESTED_OTHERWISE = ("fedlearn.compat.boss", "fedlearn.relay.process", "fedlearn.server.training.keeper")
+TESTED_OTHERWISE = ("fedlearn.compat.boss", "fedlearn.server.training.keeper")
 """Modules that tests/acceptance and tests/faults try in processes that import them, and a Protocol."""
 PYTHON_PLACES = ("es_core", "fedlearn", "benchmarks", "server.py", "client.py")
 
