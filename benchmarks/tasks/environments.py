@@ -4,11 +4,15 @@ The return is the unperturbed policy's, over the same ten episodes each time, wh
 eight random ones by which observations are measured before the first step; evotorch measures them as it learns. Both
 learn the same network on one processor. Our settings were found on these environments; evotorch has ClipUp, its usual
 optimizer, with the same customary radius and rates for all of them, and begins at weights of nearly zero as it does.
+
+With --untuned nothing is set by hand: our defaults are beside large steps by few members, at the same episodes of the
+same network, whose step is 2,000 interactions if episodes are as long as they may be.
 """
 
 import logging
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -28,7 +32,12 @@ from fedlearn.tasks.environment.task import FIRST_HELD_OUT_SEED, N_HELD_OUT
 LOOKS = 32
 """The most looks at the policy along a run."""
 
-OURS, PEER = "fedlearn", "evotorch"
+OURS, PEER, LARGE = "fedlearn", "evotorch", "fedlearn, large steps"
+LARGE_RADIUS, SPEED_TO_RADIUS = 9.0, 4.0 / 15.0
+"""The length of the perturbations of large steps, all weights together, and the greatest step as a share of it."""
+INTERACTIONS, LEAST_MEMBERS, MOST_MEMBERS = 2000, 8, 64
+"""Interactions of a large step, and the bounds of its members."""
+
 RADIUS = 4.5
 """The length of evotorch's first perturbations, all weights together; the greatest step is a fifteenth of it."""
 STDEV_LEARNING_RATE = 0.1
@@ -72,6 +81,17 @@ PROBLEMS = {
 }
 
 
+UNTUNED = {
+    "CartPole-v1": Problem((4, 16, 2), 1024, 475.0, 64),
+    "Acrobot-v1": Problem((6, 16, 3), 512, -100.0, 64),
+    "MountainCarContinuous-v0": Problem((2, 16, 1), 512, 90.0, 64),
+    "Pendulum-v1": Problem((3, 16, 1), 4096, -200.0, 64),
+    "InvertedPendulum-v5": Problem((4, 16, 1), 1024, 950.0, 64),
+    "Swimmer-v5": Problem((8, 16, 2), 192, 360.0, 64),
+}
+"""Environments with the thresholds of gymnasium, for which nothing is set."""
+
+
 class Look(msgspec.Struct, frozen=True):
     """The unperturbed policy after some episodes."""
 
@@ -96,7 +116,10 @@ class Learned(msgspec.Struct, frozen=True):
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
     parser = parser_of(__doc__)
-    parser.add_argument("--environments", nargs="+", choices=PROBLEMS, default=list(PROBLEMS), help="what is learned")
+    parser.add_argument(
+        "--environments", nargs="+", choices={**PROBLEMS, **UNTUNED}, help="what is learned (default: all)"
+    )
+    parser.add_argument("--untuned", action="store_true", help="our defaults beside large steps, nothing set by hand")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], metavar="N", help="a run each")
     parser.add_argument(
         "--episodes", type=int, default=0, metavar="N", help="of a run (default: 0, as many as the environment wants)"
@@ -108,37 +131,70 @@ def main() -> int:
     use_processors(1)
     torch.set_num_threads(1)
     has_peer = not options.no_peers and find_spec(PEER) is not None
+    problems = UNTUNED if options.untuned else PROBLEMS
+    learners = [learned, large_steps] if options.untuned else [learned, peer_learned] if has_peer else [learned]
+    names = options.environments or list(problems)
+    if unknown := set(names) - set(problems):
+        parser.error(f"--environments: expected some of {', '.join(problems)}, got {', '.join(sorted(unknown))}")
     runs = [
-        learner(name, seed, options.episodes or PROBLEMS[name].episodes)
-        for name in options.environments
-        for learner in ([learned, peer_learned] if has_peer else [learned])
+        learner(name, problems[name], seed, options.episodes or problems[name].episodes)
+        for name in names
+        for learner in learners
         for seed in options.seeds
     ]
     print_tables("environments", as_json=options.json, facts={PEER: version(PEER) if has_peer else None}, runs=runs)
     return 0
 
 
-def learned(name: str, seed: int, episodes: int) -> Learned:
+def learned(name: str, problem: Problem, seed: int, episodes: int) -> Learned:
     """A run of ours."""
-    problem = PROBLEMS[name]
     task = fedlearn.environment(name, partial(policy, problem.widths))
     own = {**task.settings, **problem.settings}
     if problem.decays:
         steps = max(1, episodes // int(own["population_limit"]))
         own |= {"learning_rate_schedule": "linear", "sigma_schedule": "linear", "steps": steps}
-    run = OneProcess(task, seed=seed, settings=own)
+    return _run(name, OURS, problem, seed, episodes, own)
+
+
+def large_steps(name: str, problem: Problem, seed: int, episodes: int) -> Learned:
+    """A run of ours by few members and ClipUp."""
+    spec = gymnasium.spec(name)
+    members = math.ceil(INTERACTIONS / (spec.max_episode_steps or INTERACTIONS) / LEAST_MEMBERS) * LEAST_MEMBERS
+    members = min(members, MOST_MEMBERS)
+    sigma = LARGE_RADIUS / math.sqrt(sum(weights.numel() for weights in policy(problem.widths).parameters()))
+    own: dict[str, int | float | str | bool] = {
+        "optimizer": "clipup",
+        "sigma": sigma,
+        "learning_rate": SPEED_TO_RADIUS * sigma,
+        "group_size": members,
+        "population_limit": members,
+        "antithetic": True,
+        "rank": 0,
+        "fitness_shaping": "centered-ranks",
+    }
+    return _run(name, LARGE, problem, seed, episodes, own)
+
+
+def _run(
+    name: str,
+    learner: str,
+    problem: Problem,
+    seed: int,
+    episodes: int,
+    settings: Mapping[str, int | float | str | bool],
+) -> Learned:
+    run = OneProcess(fedlearn.environment(name, partial(policy, problem.widths)), seed=seed, settings=settings)
     population = int(run.settings["population_limit"])
     looks = [Look(0, run.evaluate()["return"])]
     while run.members_tried + population <= episodes or not run.members_tried:
         run.step()
         if _is_due(run.members_tried, population, episodes, looks):
             looks.append(Look(run.members_tried, run.evaluate()["return"]))
-    return _judged(name, OURS, seed, population, looks)
+    return _judged(name, learner, problem, seed, population, looks)
 
 
-def peer_learned(name: str, seed: int, episodes: int) -> Learned:
+def peer_learned(name: str, problem: Problem, seed: int, episodes: int) -> Learned:
     """A run of evotorch's PGPE."""
-    problem = PROBLEMS[name]
     population = problem.peer_population
     torch.manual_seed(seed)
     with warnings.catch_warnings():
@@ -163,7 +219,7 @@ def peer_learned(name: str, seed: int, episodes: int) -> Learned:
             tried += population
             if _is_due(tried, population, episodes, looks):
                 looks.append(Look(tried, played(name, searched.to_policy(search.status["center"]))))
-    return _judged(name, PEER, seed, population, looks)
+    return _judged(name, PEER, problem, seed, population, looks)
 
 
 def policy(widths: Sequence[int]) -> torch.nn.Module:
@@ -201,9 +257,9 @@ def _is_due(tried: int, population: int, episodes: int, looks: Sequence[Look]) -
     return since >= episodes / LOOKS or tried + population > episodes
 
 
-def _judged(name: str, learner: str, seed: int, population: int, looks: list[Look]) -> Learned:
+def _judged(name: str, learner: str, problem: Problem, seed: int, population: int, looks: list[Look]) -> Learned:
     returns = [look.mean_return for look in looks]
-    solved = next((look.episodes for look in looks if look.mean_return >= PROBLEMS[name].solved), None)
+    solved = next((look.episodes for look in looks if look.mean_return >= problem.solved), None)
     return Learned(name, learner, seed, population, looks[-1].episodes, solved, max(returns), returns[-1])
 
 
