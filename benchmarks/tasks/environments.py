@@ -130,7 +130,7 @@ def main() -> int:
         parser.error(f"--episodes: expected 0 or more, got {options.episodes}")
     use_processors(1)
     torch.set_num_threads(1)
-    has_peer = not options.no_peers and find_spec(PEER) is not None
+    has_peer = not (options.no_peers or options.untuned) and find_spec(PEER) is not None
     problems = UNTUNED if options.untuned else PROBLEMS
     learners = [learned, large_steps] if options.untuned else [learned, peer_learned] if has_peer else [learned]
     names = options.environments or list(problems)

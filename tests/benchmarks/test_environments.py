@@ -26,3 +26,4 @@ def test_large_steps_are_beside_our_defaults_at_the_same_episodes(read_json: Rea
     assert (defaults["learner"], large["learner"]) == ("fedlearn", "fedlearn, large steps")
     assert (defaults["population"], large["population"]) == (64, 8)
     assert defaults["episodes"] == large["episodes"] == 64
+    assert report["evotorch"] is None  # it did not run
