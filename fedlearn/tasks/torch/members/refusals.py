@@ -116,7 +116,10 @@ def refuse_unread(names: Sequence[str], met_before: Sequence[str], keepers: Mapp
             f"the model keeps what it made of {some} in an earlier call{where}, so that noise there has no effect; "
             f"let it be made anew in every call, or {out}"
         )
-    raise Refused(f"the model and its loss never read {some}, so that noise there has no effect; {out}")
+    above = [path for path in keepers if not path or owner.startswith(f"{path}.")]
+    made = f"{keepers[above[-1]]!r} of {above[-1] or 'the model'}" if above else ""
+    perhaps = f"; or if {made} was made of it in an earlier call, let it be made anew in every call" if above else ""
+    raise Refused(f"the model and its loss never read {some}, so that noise there has no effect; {out}{perhaps}")
 
 
 _NAMED = 3
