@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("torch", reason="compat is of PyTorch")
+
 from fedlearn.callback import Begun
 from fedlearn.compat.gathering import WHO, Gathering
 from fedlearn.storage.orders import GoOn, Order, Pause, take

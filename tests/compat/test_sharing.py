@@ -2,6 +2,8 @@
 
 import pytest
 
+pytest.importorskip("torch", reason="compat is of PyTorch")
+
 from fedlearn.compat.sharing import SharedBatch
 
 
