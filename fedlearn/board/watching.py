@@ -100,6 +100,9 @@ class RunWatcher:
             for name in names:
                 if (folder := self.folder(name)) is not None:
                     yield event("status", {"run": name, "status": await asyncio.to_thread(status_of, folder)})
+                    described = await asyncio.to_thread(_described, folder)  # which may differ from the page's
+                    if described is not None:
+                        yield event("described", described)
             while True:
                 try:
                     async with asyncio.timeout(KEEP_ALIVE_S):
@@ -149,10 +152,7 @@ class RunWatcher:
         if self._described.get(folder.path.name) == marks:
             return None
         self._described[folder.path.name] = marks
-        try:
-            return describe(folder)
-        except (OSError, ValueError, StorageError):
-            return None
+        return _described(folder)
 
     def _is_new(self, run: str, what: str, content: object) -> bool:
         before, self._sent[run, what] = self._sent.get((run, what)), content
@@ -179,6 +179,13 @@ class RunWatcher:
         if len(self._histories) > MAX_HISTORIES:
             self._histories.popitem(last=False)
         return kept[1:]
+
+
+def _described(folder: RunFolder) -> dict[str, Any] | None:
+    try:
+        return describe(folder)
+    except (OSError, ValueError, StorageError):
+        return None
 
 
 async def _read_on(folder: RunFolder, history: History) -> Event:
