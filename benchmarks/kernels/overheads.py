@@ -94,9 +94,9 @@ def volunteers_of(number: int) -> list[Volunteer]:
 
 def status_of(volunteers: list[Volunteer]) -> RunStatus:
     """What viewers are shown."""
-    reputation = Status(step=7, volunteers=len(volunteers), step_left_s=1.0, run_left_s=60.0)
+    status = Status(step=7, volunteers=len(volunteers), step_left_s=1.0, run_left_s=60.0)
     ledger = Ledger(0, 0.0, work_per_member=1)
-    return run_status(PLAN, reputation, Roster({v.peer: v for v in volunteers}), None, ledger, members_per_s=1e3)
+    return run_status(PLAN, status, Roster({v.peer: v for v in volunteers}), None, ledger, members_per_s=1e3)
 
 
 if __name__ == "__main__":

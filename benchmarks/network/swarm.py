@@ -142,7 +142,7 @@ def measure(volunteers: int, relays: int, options: argparse.Namespace, folder: P
     member_s = 1e-3 * options.member_ms
     task = folder / "tiny.py"
     task.write_text(TASK)
-    security = _flags({"task": f"{task}:task", **OPEN_TO_ALL})
+    access = _flags({"task": f"{task}:task", **OPEN_TO_ALL})
     settings = {
         "volunteers": 0,
         "group-size": GROUP_SIZE,
@@ -155,10 +155,10 @@ def measure(volunteers: int, relays: int, options: argparse.Namespace, folder: P
         "board": 0,
     }
     with ExitStack() as held:
-        pid, port = held.enter_context(process("serve", *security, *_flags(settings), folder=folder))
+        pid, port = held.enter_context(process("serve", *access, *_flags(settings), folder=folder))
         pids, ports = [pid], [port]
         for _ in range(relays):
-            relay = ["relay", f"127.0.0.1:{port}", *security, "--identity", str(folder / "relay.pem")]
+            relay = ["relay", f"127.0.0.1:{port}", *access, "--identity", str(folder / "relay.pem")]
             pid, at = held.enter_context(process(*relay, folder=folder))
             pids.append(pid)
             ports.append(at)

@@ -13,7 +13,7 @@ PROOF_GROUPS = 8
 MAX_CAUGHT = 3
 """False results after which an identity is sent away for good."""
 
-MAX_STANDINGS = 100_000
+MAX_REPUTATIONS = 100_000
 """Identities that are remembered; beyond, those without a false result are dropped first, the longest unseen before
 others."""
 
@@ -126,7 +126,7 @@ class Reputations:
         reputation = self._by_identity.setdefault(identity, Reputation(identity))
         reputation.name, reputation.is_local = name, is_local
         self._by_identity.move_to_end(identity)
-        while len(self._by_identity) > MAX_STANDINGS:
+        while len(self._by_identity) > MAX_REPUTATIONS:
             self._forget_one()
         return reputation
 

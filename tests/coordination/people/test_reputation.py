@@ -64,7 +64,7 @@ def test_identity_is_remembered_by_its_last_name() -> None:
 
 
 def test_memory_of_identities_is_bounded_and_keeps_the_false_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reputation, "MAX_STANDINGS", 3)
+    monkeypatch.setattr(reputation, "MAX_REPUTATIONS", 3)
     reputations = Reputations()
     for identity in "abc":
         reputations.of(identity, name=identity, is_local=False).was_late()
@@ -77,7 +77,7 @@ def test_memory_of_identities_is_bounded_and_keeps_the_false_ones(monkeypatch: p
 
 
 def test_identities_with_false_results_are_forgotten_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reputation, "MAX_STANDINGS", 3)
+    monkeypatch.setattr(reputation, "MAX_REPUTATIONS", 3)
     reputations = Reputations()
     reputations.of("false", name="", is_local=False).was_caught()  # seen longest ago
     for identity in "abc":
@@ -87,7 +87,7 @@ def test_identities_with_false_results_are_forgotten_last(monkeypatch: pytest.Mo
 
 
 def test_of_false_ones_alone_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reputation, "MAX_STANDINGS", 2)
+    monkeypatch.setattr(reputation, "MAX_REPUTATIONS", 2)
     reputations = Reputations()
     for identity in "abc":
         reputations.of(identity, name="", is_local=False).was_caught()
