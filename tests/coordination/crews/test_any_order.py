@@ -7,7 +7,8 @@ from fedlearn.coordination.crews.crew import STALL_S
 from fedlearn.coordination.crews.crews import REPLAN_S
 from fedlearn.wire.states import State
 from tests.coordination.coordinator.scene import TIME_PER_STEP
-from tests.coordination.crews.scene import HONEST, MEMORY, N_SEATS, Scene
+from tests.coordination.crews.replica import HONEST, MEMORY, N_SEATS
+from tests.coordination.crews.scene import Scene
 
 EVENTS = st.tuples(
     st.sampled_from(

@@ -9,7 +9,8 @@ from fedlearn.coordination.people.membership import MAX_RESYNCS
 from fedlearn.coordination.people.reputation import MAX_CAUGHT
 from fedlearn.coordination.people.roster import Volunteer
 from fedlearn.es.digest import DIGEST_BYTES
-from tests.coordination.crews.scene import MEMBER_BYTES, N_SEATS, Scene
+from tests.coordination.crews.replica import MEMBER_BYTES, N_SEATS
+from tests.coordination.crews.scene import Scene
 
 Audit = Callable[[Claim], tuple[Finding, Verdict]]
 

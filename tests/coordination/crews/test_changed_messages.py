@@ -12,7 +12,8 @@ from fedlearn.wire.encoding.codec import decode, encode
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
 from fedlearn.wire.limits import LOADING_LIMIT_S
 from fedlearn.wire.messages import Activations, Message, Ready, Result
-from tests.coordination.crews.scene import HONEST, N_SEATS, Scene
+from tests.coordination.crews.replica import HONEST, N_SEATS
+from tests.coordination.crews.scene import Scene
 
 VALUES = [
     None,

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from fedlearn.coordination.crews.crew import STALL_S
 from fedlearn.wire.encoding.codec import encode
 from fedlearn.wire.messages import Activations
-from tests.coordination.crews.scene import HONEST, MEMBER_BYTES, N_SEATS, Scene
+from tests.coordination.crews.replica import HONEST, MEMBER_BYTES, N_SEATS
+from tests.coordination.crews.scene import Scene
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from fedlearn.coordination.crews.crew import STALL_S
 from fedlearn.wire.limits import LOADING_LIMIT_S, message_limit_s
 from fedlearn.wire.messages import Activations, Message, Ready, Result
-from tests.coordination.crews.scene import HONEST, MEMBER_BYTES, MEMORY, N_SEATS, Machine, Scene, digest_of
+from tests.coordination.crews.replica import HONEST, MEMBER_BYTES, MEMORY, N_SEATS, digest_of
+from tests.coordination.crews.scene import Machine, Scene
 
 LEASE = 64
 

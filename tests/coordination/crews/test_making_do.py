@@ -4,7 +4,8 @@ import pytest
 
 from fedlearn.coordination.crews.crews import MAKE_DO_S, REPLAN_S
 from fedlearn.coordination.effects import Notice, Peer
-from tests.coordination.crews.scene import HONEST, MEMORY, N_SEATS, Scene
+from tests.coordination.crews.replica import HONEST, MEMORY, N_SEATS
+from tests.coordination.crews.scene import Scene
 
 
 @pytest.fixture

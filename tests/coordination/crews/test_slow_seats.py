@@ -2,7 +2,8 @@
 
 from fedlearn.coordination.crews.crew import STALL_S
 from fedlearn.wire.limits import LOADING_LIMIT_S, message_limit_s
-from tests.coordination.crews.scene import MEMORY, N_SEATS, Scene
+from tests.coordination.crews.replica import MEMORY, N_SEATS
+from tests.coordination.crews.scene import Scene
 
 
 def joined(n_machines: int, *, n_steps: int = 2) -> Scene:

@@ -8,7 +8,8 @@ from fedlearn.coordination.crews.crew_plan import CrewPlan, StageSpec
 from fedlearn.coordination.crews.waiting import who_waits
 from fedlearn.coordination.people.roster import Volunteer
 from fedlearn.wire.encoding.activations import ActivationCodec
-from tests.coordination.crews.scene import N_SEATS, Scene
+from tests.coordination.crews.replica import N_SEATS
+from tests.coordination.crews.scene import Scene
 
 
 @final
