@@ -178,21 +178,34 @@ py::array_t<std::int64_t> lengths_from(const py::array& row_lengths, std::int64_
     return lengths;
 }
 
-py::tuple encode_rows_of(const py::array& numbers, const py::array& row_lengths, bool exact) {
-    const auto given = checked<std::int64_t>("numbers", numbers, 1);
-    const auto lengths = lengths_from(row_lengths, given.size());
+// The bytes of rows and their codes: `code` finds the codes of rows of these lengths, `fill` writes the bytes by them.
+template <typename Code, typename Fill>
+py::tuple coded_rows(const py::array& row_lengths, py::ssize_t n_numbers, Code code, Fill fill) {
+    const auto lengths = lengths_from(row_lengths, n_numbers);
     py::array_t<std::uint8_t> codes(lengths.size());
     const auto codes_out = writable("codes", codes);
-    if (exact) {
-        require(exact_codes(codes_out, view(given), view(lengths)), "numbers: expected integers of 32 bits");
-    } else {
-        rounded_codes(codes_out, view(given), view(lengths), *current_isa().replicated);
-    }
+    code(codes_out, view(lengths));
     py::array_t<std::int8_t> bytes(coded_bytes(view(lengths), codes_out));
     const std::span<std::uint8_t> out{reinterpret_cast<std::uint8_t*>(bytes.mutable_data()),
                                       static_cast<std::size_t>(bytes.size())};
-    encode_rows(out, view(given), view(lengths), codes_out, *current_isa().replicated);
+    fill(out, view(lengths), codes_out);
     return py::make_tuple(bytes, codes);
+}
+
+py::tuple encode_rows_of(const py::array& numbers, const py::array& row_lengths, bool exact) {
+    const auto given = checked<std::int64_t>("numbers", numbers, 1);
+    const auto& kernels = *current_isa().replicated;
+    return coded_rows(
+        row_lengths, given.size(),
+        [&](std::span<std::uint8_t> codes, RowLengths lengths) {
+            if (exact)
+                require(exact_codes(codes, view(given), lengths), "numbers: expected integers of 32 bits");
+            else
+                rounded_codes(codes, view(given), lengths, kernels);
+        },
+        [&](std::span<std::uint8_t> bytes, RowLengths lengths, RowCodes codes) {
+            encode_rows(bytes, view(given), lengths, codes, kernels);
+        });
 }
 
 py::tuple round_rows_of(const py::array& numbers, const py::array& words, const py::array& row_lengths) {
@@ -200,15 +213,13 @@ py::tuple round_rows_of(const py::array& numbers, const py::array& words, const 
     const auto random = checked<std::uint32_t>("words", words, 1);
     require(random.size() == given.size(), "words: expected a word for each number, " + std::to_string(given.size()) +
                                                ", got " + std::to_string(random.size()));
-    const auto lengths = lengths_from(row_lengths, given.size());
-    py::array_t<std::uint8_t> codes(lengths.size());
-    const auto codes_out = writable("codes", codes);
-    rounded_codes(codes_out, view(given), view(lengths), *current_isa().replicated);
-    py::array_t<std::int8_t> bytes(given.size());
-    const std::span<std::uint8_t> out{reinterpret_cast<std::uint8_t*>(bytes.mutable_data()),
-                                      static_cast<std::size_t>(bytes.size())};
-    round_rows(out, view(given), view(random), view(lengths), codes_out, *current_isa().replicated);
-    return py::make_tuple(bytes, codes);
+    const auto& kernels = *current_isa().replicated;
+    return coded_rows(
+        row_lengths, given.size(),
+        [&](std::span<std::uint8_t> codes, RowLengths lengths) { rounded_codes(codes, view(given), lengths, kernels); },
+        [&](std::span<std::uint8_t> bytes, RowLengths lengths, RowCodes codes) {
+            round_rows(bytes, view(given), view(random), lengths, codes, kernels);
+        });
 }
 
 py::tuple pack_rows_of(const py::array& numbers, const py::array& random, const py::array& row_lengths) {
@@ -217,15 +228,13 @@ py::tuple pack_rows_of(const py::array& numbers, const py::array& random, const 
     require(octets.size() >= given.size(), "random: expected a byte for each number, " +
                                                std::to_string(given.size()) + ", got " +
                                                std::to_string(octets.size()));
-    const auto lengths = lengths_from(row_lengths, given.size());
-    py::array_t<std::uint8_t> codes(lengths.size());
-    const auto codes_out = writable("codes", codes);
-    packed_codes(codes_out, view(given), view(lengths), *current_isa().replicated);
-    py::array_t<std::int8_t> bytes(coded_bytes(view(lengths), codes_out));
-    const std::span<std::uint8_t> out{reinterpret_cast<std::uint8_t*>(bytes.mutable_data()),
-                                      static_cast<std::size_t>(bytes.size())};
-    pack_rows(out, view(given), view(octets), view(lengths), codes_out, *current_isa().replicated);
-    return py::make_tuple(bytes, codes);
+    const auto& kernels = *current_isa().replicated;
+    return coded_rows(
+        row_lengths, given.size(),
+        [&](std::span<std::uint8_t> codes, RowLengths lengths) { packed_codes(codes, view(given), lengths, kernels); },
+        [&](std::span<std::uint8_t> bytes, RowLengths lengths, RowCodes codes) {
+            pack_rows(bytes, view(given), view(octets), lengths, codes, kernels);
+        });
 }
 
 py::array_t<std::int32_t> decode_rows_of(const py::array& numbers, const py::array& codes,
