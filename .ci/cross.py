@@ -127,7 +127,10 @@ def run(target: str, *command: str, **environ: str) -> str:
     """What a command prints that compiles for the target."""
     return subprocess.run(
         command,
-        env=os.environ | {"ZIG_TARGET": target, "PYTHON": sys.executable} | environ,
+        env=os.environ
+        | {"ZIG_TARGET": target, "PYTHON": sys.executable}
+        | {"CCACHE_NAMESPACE": f"{target}{environ.get('ZIG_LEVEL', '')}"}  # for no argument says what it compiles for
+        | environ,
         stdin=subprocess.DEVNULL,  # zig would wait for it
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
