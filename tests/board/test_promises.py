@@ -17,7 +17,7 @@ from tests.board.live import listening_board
 from tests.patience import LIMIT_S
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Dialog, Page
+    from playwright.sync_api import Dialog, Page, Route
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 
@@ -160,6 +160,23 @@ def test_run_is_not_finished_before_the_question_is_answered(page: "Page", addre
     page.click("[data-order=finish]")
     assert asked == ["End the run after its open step?"]
     playwright.expect(page.locator("#order-note")).to_be_empty()
+
+
+def test_answer_that_comes_after_the_stream_takes_nothing_back(page: "Page", run: Run) -> None:
+    late: list[Route] = []
+    page.route("**/api/runs/1", lambda route: late.append(route))
+    page.reload()
+    entry = page.locator("#settings div", has=page.locator("dt", has_text="sigma")).first
+    playwright.expect(entry).to_contain_text("0.02", timeout=1000 * LIMIT_S)
+    while not late:  # which the page asks for after the first frames of its curve
+        page.evaluate("() => new Promise(requestAnimationFrame)")
+    (asked,) = late
+    before = asked.fetch()
+    run.folder.config.write_text(run.folder.config.read_text().replace('"sigma": 0.02', '"sigma": 0.5'))
+    playwright.expect(entry).to_contain_text("0.5", timeout=1000 * LIMIT_S)
+    with page.expect_request("**/api/runs/1/abilities"):
+        asked.fulfill(response=before)
+    playwright.expect(entry).to_contain_text("0.5")
 
 
 def test_setting_that_is_changed_at_work_is_shown_in_force(page: "Page", run: Run) -> None:

@@ -128,8 +128,10 @@ async function about(name) {
   try {
     const described = await api.run(name);
     if (name !== selected) return;
-    showStatus(described.status);
-    showDescribed(described);
+    if (pages.settings.described.name !== name) { // else the stream was faster, and may have told what is newer
+      showStatus(described.status);
+      showDescribed(described);
+    }
     await abilities(name);
   } catch (error) {
     fail(error);
