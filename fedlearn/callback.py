@@ -57,6 +57,10 @@ class Callback:
     def on_join(self, name: str) -> None:
         """Called when a volunteer holds the weights for the first time, and takes part from now on."""
 
+    def on_local_join(self, name: str) -> None:
+        """Called in the place of `on_join` with a volunteer that the server started; calls it unless overridden."""
+        self.on_join(name)
+
     def on_leave(self, name: str, reason: str) -> None:
         """Called when a volunteer that had joined is gone, but not when the run ends."""
 
@@ -98,6 +102,9 @@ class Callbacks(Callback):
 
     def on_join(self, name: str) -> None:
         self._tell(lambda callback: callback.on_join(name))
+
+    def on_local_join(self, name: str) -> None:
+        self._tell(lambda callback: callback.on_local_join(name))
 
     def on_leave(self, name: str, reason: str) -> None:
         self._tell(lambda callback: callback.on_leave(name, reason))

@@ -23,6 +23,7 @@ EVENTS: dict[str, tuple[Any, ...]] = {
     "on_examined": (4, {"accuracy": 0.5}, "It was"),
     "on_checkpoint": (4, Path("4.safetensors")),
     "on_join": ("Ada",),
+    "on_local_join": ("local-1",),
     "on_leave": ("Ada", "the line broke"),
     "on_notice": ("listening",),
     "on_problem": ("a volunteer died",),

@@ -23,7 +23,7 @@ def bars_of(options: argparse.Namespace) -> Bars:
 def terminal_of(options: argparse.Namespace) -> Terminal:
     """What shows a run to whoever gave this command."""
     plain, quiet = _manner(options)
-    return Terminal(plain=plain, quiet=quiet)
+    return Terminal(plain=plain, quiet=quiet, verbose=getattr(options, "verbose", False))
 
 
 def _manner(options: argparse.Namespace) -> tuple[bool, bool]:

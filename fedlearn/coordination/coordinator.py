@@ -275,7 +275,7 @@ class Coordinator:
         effects: list[ServerEffect] = []
         if not volunteer.has_joined:
             volunteer.has_joined = True
-            effects.append(Joined(volunteer.name))
+            effects.append(Joined(volunteer.name, is_local=volunteer.reputation.is_local))
         return [*effects, *self.loop.open_next(now)]
 
     def fell_behind(self, peer: Peer, now: float, why: str = LAGS) -> list[ServerEffect]:

@@ -118,6 +118,8 @@ class Joined(msgspec.Struct, frozen=True):
     """Server: a volunteer holds the weights for the first time."""
 
     name: str
+    is_local: bool = False
+    """The server started it itself."""
 
 
 class Left(msgspec.Struct, frozen=True):

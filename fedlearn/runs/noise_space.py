@@ -68,7 +68,7 @@ def _space(config: RunConfig, kind: Kind, trust: str) -> tuple[str, str]:
     if wanted := kind.wants_weights(config):
         return "weights", f"{wanted} goes with noise on weights alone"
     if trust:
-        return "activations", f"{trust}, so all volunteers are yours, and they learn far more from a trial"
+        return "activations", f"it learns fastest, and all volunteers are yours: {trust}"
     return "weights", (
         "anybody may join, and everybody can audit losses; activations learn far more from a trial, and are taken "
         "with a token or a list of who may join"

@@ -17,7 +17,7 @@ async def show_board(root: Path, port: int, say: Callable[[str], None]) -> None:
     """Runs the board of these runs until it ends or this task is cancelled; calls `say` with each line that it
     prints."""
     if any(find_spec(package) is None for package in PACKAGES):
-        say("to see the run on a page in the browser: pip install 'fedlearn[board]' (--board 0 hides this line)")
+        say("to see the run in a browser: pip install 'fedlearn[board]'")
         return
     process = await asyncio.create_subprocess_exec(
         *program(["board", "--runs", str(root), "--port", str(port), "--companion"]),

@@ -178,8 +178,11 @@ class ServerPerformer:
                 self._shell.stepped(self._trainer.record(effect, self._traffic))
             case Notice(text):
                 self._told.on_problem(text)  # whatever the coordinator says is one
-            case Joined(name):
-                self._told.on_join(name)
+            case Joined(name, is_local):
+                if is_local:
+                    self._told.on_local_join(name)
+                else:
+                    self._told.on_join(name)
                 self._tell_costs()
             case Left(name, reason):
                 self._told.on_leave(name, reason)

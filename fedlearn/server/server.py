@@ -5,7 +5,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar, final
 
@@ -80,11 +80,14 @@ class Server:
         callbacks: Iterable[Callback],
         security: ServerSecurity | None = None,
         *,
+        page: Awaitable[str] | None = None,
         compute: ThreadPoolExecutor | None = None,
         then: Callable[[], None] = lambda: None,
     ) -> None:
-        """`compute` is one thread for all work, where it is shared; `then` is called after everything that happens."""
+        """`page` gives what is said of a page that shows the run; `compute` is one thread for all work, where it is
+        shared; `then` is called after everything that happens."""
         self._trainer = trainer
+        self._page = page
         self._then = then
         self._security = security or ServerSecurity()
         self._renewal = Renewal(self._security)
@@ -134,17 +137,10 @@ class Server:
     async def _serve(self, listening: socket.socket, local: Callable[[int], Local]) -> str:
         listener = await self._security.listen(self._accept, listening)
         self._port = port = listening.getsockname()[1]
-        address = self._security.public_address(port, run=self._trainer.run_name)
-        host, invitation = self._security.settings.host, self._trainer.invitation(address)
-        more = " (--host 0.0.0.0 lets others in)" if is_loopback(host) else ""
-        self.say(f"listening on {host}:{port}{more}; join with: {invitation}")
-        for line in self._security.notices:
-            self.say(line)
         if threading.current_thread() is threading.main_thread():
             listen(asyncio.get_running_loop(), STOP_SIGNALS, lambda: self.stop("the server was stopped"))
         volunteers = local(port)
-        if volunteers.n_started == 0:
-            self.say("waiting for volunteers")
+        self._start(self._introduce(port, n_local=volunteers.n_started))
         ticking = asyncio.create_task(self._tick(volunteers))
         try:
             reason = await self._ended
@@ -159,6 +155,24 @@ class Server:
             await asyncio.to_thread(volunteers.stop)
             if not self._is_compute_shared:
                 self._compute.shutdown()
+
+    async def _introduce(self, port: int, *, n_local: int) -> None:
+        """Says where the server is and where it is seen, in one line where it trains alone, and how others join."""
+        host = self._security.settings.host
+        address = self._security.public_address(port, run=self._trainer.run_name)
+        more = " (--host 0.0.0.0 lets others in)" if is_loopback(host) else ""
+        listening = f"listening on {host}:{port}{more}"
+        if is_loopback(host) and not address.has_tls and n_local:
+            page = await self._page if self._page is not None else ""
+            self.say(f"{listening}; {page}" if page else listening)
+            return
+        self.say(f"{listening}; join with: {self._trainer.invitation(address)}")
+        for line in self._security.notices:
+            self.say(line)
+        if n_local == 0:
+            self.say("waiting for volunteers")
+        if self._page is not None and (page := await self._page):
+            self.say(page)
 
     @property
     def coordinator(self) -> Coordinator:

@@ -31,6 +31,9 @@ OF_NO_USE = 2
 """The exit code where the weights at the end are of no use, since the run diverged or no loss was finite: that of wrong
 settings, with which no supervisor starts a server again."""
 
+PAGE_S = 5.0
+"""Seconds for which the board's address is waited for, so that it stands in one line with the server's."""
+
 SWEEP_S = 60.0
 """Seconds between two collections of all objects made since the start: connections that ended are cycles, by then old
 ones, which the collector would leave for hours."""
@@ -68,8 +71,8 @@ def serve(
         gc.set_threshold(COLLECT_AFTER)
         sweeping = asyncio.create_task(sweep())
         try:
-            server = Server(trainer, told, security)
-            async with _board(run, terminal):
+            async with _board(run, terminal) as page:
+                server = Server(trainer, told, security, page=page)
                 return await server.run(listening, lambda port: _local(run, str(security.local_address(port))))
         finally:
             sweeping.cancel()
@@ -128,15 +131,31 @@ async def sweep() -> None:
 
 
 @asynccontextmanager
-async def _board(run: Run, terminal: Terminal) -> AsyncIterator[None]:
-    """Shows the board while the server runs, where one is wanted."""
+async def _board(run: Run, terminal: Terminal) -> AsyncIterator["asyncio.Future[str]"]:
+    """Shows the board while the server runs, where one is wanted; gives the first line that it says, and says the
+    others."""
+    first: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     if (port := run.config.server.board) == 0:
-        yield
+        first.set_result("")
+        yield first
         return
-    board = asyncio.create_task(show_board(run.folder.path.parent, port, terminal.say))
+
+    def say(line: str) -> None:
+        if first.done():
+            terminal.say(line)
+        else:
+            first.set_result(line)
+
+    def give_up() -> None:
+        if not first.done():
+            first.set_result("")
+
+    board = asyncio.create_task(show_board(run.folder.path.parent, port, say))
+    timer = asyncio.get_running_loop().call_later(PAGE_S, give_up)
     try:
-        yield
+        yield first
     finally:
+        timer.cancel()
         board.cancel()
         await asyncio.gather(board, return_exceptions=True)
 

@@ -56,10 +56,12 @@ class Terminal(Callback):
         stream: TextIO | None = None,
         plain: bool = False,
         quiet: bool = False,
+        verbose: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         stream = stream if stream is not None else sys.stdout
         self.screen = Screen(stream, mode_on(stream, plain=plain, quiet=quiet))
+        self._is_verbose = verbose
         self._clock = clock
         self._block_due = self._line_due = 0.0
         self._held_until = 0.0
@@ -111,6 +113,11 @@ class Terminal(Callback):
 
     def on_join(self, name: str) -> None:
         self.say(f"{name} joined")
+
+    def on_local_join(self, name: str) -> None:
+        """The figures of each step count it."""
+        if self._is_verbose:
+            self.on_join(name)
 
     def on_leave(self, name: str, reason: str) -> None:
         self.say(f"{name} left: {reason}")

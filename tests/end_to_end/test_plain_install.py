@@ -66,7 +66,7 @@ def run(python: Path, *arguments: str, folder: Path) -> str:
     "called", [("server.py",), ("server.py", "--supervise"), ("-m", "fedlearn", "serve")], ids=" ".join
 )
 def test_server_in_the_checkout_has_volunteers(called: tuple[str, ...], copied: Path, tmp_path: Path) -> None:
-    printed = run(copied, *called, *STEPS, *QUIET, folder=tmp_path)
+    printed = run(copied, *called, *STEPS, *QUIET, "--verbose", folder=tmp_path)
     assert "local-1 joined" in printed
     assert re.search(r"all 2 steps are done", printed)
 

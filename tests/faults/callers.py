@@ -67,7 +67,8 @@ def serving(
         if max_files:
             resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (max_files, max_files))
         fcntl.fcntl(output_of(server), fcntl.F_SETPIPE_SZ, SAID_BYTES)
-        line, _ = wait_for(server, r"join with: .* join --task \S+ (\S+)")
+        # A server that trains alone says where it listens, and no more.
+        line, _ = wait_for(server, r"join with: .* join --task \S+ (\S+)|listening on (\S+) \(.*\)(?!; join)")
         yield server, line
 
 

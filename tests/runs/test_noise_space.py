@@ -37,8 +37,7 @@ def test_noise_goes_on_activations_where_all_volunteers_are_the_owners(tmp_path:
 def test_the_place_is_said_with_its_reason(tmp_path: Path) -> None:
     config = open_config(tmp_path)
     assert [*map(str, choose_space(config, RNN, TRUST)[1])] == [
-        "perturb = activations: only this machine reaches the server, so all volunteers are yours, and they learn far "
-        "more from a trial",
+        "perturb = activations: it learns fastest, and all volunteers are yours: only this machine reaches the server",
         "head = closed-form: it learns more, and volunteers send sums anyway",
     ]
     (reason,) = choose_space(config, RNN, "")[1]

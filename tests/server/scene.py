@@ -52,6 +52,7 @@ class Scene:
         self.trainer, _ = Trainer.open(run)
         self.screen, self.local = io.StringIO(), Local()
         self.port = 0
+        self.page: asyncio.Future[str] | None = None
         self.callbacks: list[Callback] = []
 
     @asynccontextmanager
@@ -59,7 +60,7 @@ class Scene:
         """The server's task, which gives why the run ended."""
         terminal = Terminal(stream=self.screen)
         status = StatusFile(self.run.folder.status, terminal.say)
-        self.server = Server(self.trainer, [*self.callbacks, terminal, status], self.security)
+        self.server = Server(self.trainer, [*self.callbacks, terminal, status], self.security, page=self.page)
         with listen("127.0.0.1", 0) as listening:
             self.port = listening.getsockname()[1]
             local: Any = self.local

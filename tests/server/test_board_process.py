@@ -13,9 +13,7 @@ def test_server_without_the_packages_says_how_to_get_them(tmp_path: Path, monkey
     said: list[str] = []
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "uvicorn" else object())
     asyncio.run(show_board(tmp_path, 0, said.append))
-    assert said == [
-        "to see the run on a page in the browser: pip install 'fedlearn[board]' (--board 0 hides this line)"
-    ]
+    assert said == ["to see the run in a browser: pip install 'fedlearn[board]'"]
 
 
 def test_what_the_board_says_is_said_and_that_it_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

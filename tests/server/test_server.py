@@ -44,6 +44,26 @@ async def test_volunteers_join_train_and_go_when_the_run_ends(scene_of: SceneOf)
     assert scene.local.is_stopped
 
 
+async def test_a_server_that_trains_alone_says_where_it_is_and_where_it_is_seen_in_one_line(scene_of: SceneOf) -> None:
+    scene = scene_of(step_num=5, steps=5)
+    scene.local.n_started, scene.page = 1, asyncio.get_running_loop().create_future()
+    scene.page.set_result("see it in a browser: http://127.0.0.1:5/")
+    async with scene.serving() as serving:
+        await serving
+    listening = f"listening on 127.0.0.1:{scene.port} (--host 0.0.0.0 lets others in)"
+    assert scene.screen.getvalue().splitlines() == [f"{listening}; see it in a browser: http://127.0.0.1:5/"]
+
+
+async def test_whoever_waits_for_others_hears_how_they_join_before_there_is_a_page(scene_of: SceneOf) -> None:
+    scene = scene_of()
+    scene.page = asyncio.get_running_loop().create_future()
+    async with scene.serving():
+        await scene.said("waiting for volunteers")
+        assert f"join with: {invocation('join')} --task" in scene.screen.getvalue()
+        scene.page.set_result("see it in a browser")
+        await scene.said("waiting for volunteers\nsee it in a browser\n")
+
+
 async def test_local_volunteers_that_go_when_the_run_ends_are_no_problem(
     scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:

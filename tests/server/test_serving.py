@@ -6,6 +6,7 @@ import gc
 import io
 import socket
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,33 @@ async def test_cycles_that_grew_old_are_freed(monkeypatch: pytest.MonkeyPatch) -
         while ended() is not None:
             await asyncio.sleep(0)
     sweeping.cancel()
+
+
+@pytest.mark.parametrize("wait_s", [0.0, LIMIT_S])
+async def test_boards_first_line_is_waited_for_but_not_for_long(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch, wait_s: float
+) -> None:
+    may_say = asyncio.Event()
+
+    async def show_board(_: Path, __: int, say: Callable[[str], None]) -> None:
+        await may_say.wait()
+        say("first")
+        say("second")
+
+    monkeypatch.setattr(module, "show_board", show_board)
+    monkeypatch.setattr(module, "PAGE_S", wait_s)
+    stream = io.StringIO()
+    async with (
+        asyncio.timeout(LIMIT_S),
+        module._board(reopened(recorded_run(config), board=1), Terminal(stream=stream)) as page,
+    ):
+        if wait_s:
+            may_say.set()
+        first = await page
+        may_say.set()
+        while "second" not in stream.getvalue():
+            await asyncio.sleep(0)
+    assert (first, stream.getvalue()) == (("first", "second\n") if wait_s else ("", "first\nsecond\n"))
 
 
 def concluded(config: RunConfig, reason: str, *, quiet: bool = False, **changes: float | str) -> list[str]:
@@ -108,7 +136,7 @@ def test_run_that_ends_with_weights_of_no_use_fails(
     config: RunConfig, monkeypatch: pytest.MonkeyPatch, reason: str, code: int
 ) -> None:
     class Ending:
-        def __init__(self, *_: object) -> None: ...
+        def __init__(self, *_: object, **__: object) -> None: ...
 
         async def run(self, *_: object) -> str:
             return reason

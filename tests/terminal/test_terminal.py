@@ -59,6 +59,15 @@ def test_volunteers_notices_and_looks_have_a_line_each() -> None:
     ]
 
 
+def test_own_volunteers_join_with_a_line_where_all_is_to_be_said() -> None:
+    for verbose, said in ((False, "Ada joined\n"), (True, "local-1 joined\nAda joined\n")):
+        stream = io.StringIO()
+        terminal = Terminal(stream=stream, verbose=verbose)
+        terminal.on_local_join("local-1")
+        terminal.on_join("Ada")
+        assert stream.getvalue() == said
+
+
 def test_what_a_look_found_stands_between_the_steps_before_and_after_it() -> None:
     stream, clock = io.StringIO(), Clock()
     terminal = Terminal(stream=stream, clock=clock)

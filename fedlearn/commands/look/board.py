@@ -68,9 +68,10 @@ def board_command(options: argparse.Namespace) -> int:
             raise
         if options.companion:
             print(
-                f"board: port {options.port} is in use, usually by another server's board; it shows this run, too, if"
+                f"board: port {options.port} is in use, usually by another server's board; it shows this run, too, if "
+                "both servers keep their runs in one folder; otherwise choose another port with --board",
+                flush=True,
             )
-            print("both servers keep their runs in one folder; otherwise choose another port with --board", flush=True)
             return 0
         raise ValueError(
             f"board: expected a free port, but {options.port} is in use, maybe by another board; choose one with --port"

@@ -93,6 +93,8 @@ def test_volunteer_is_known_by_the_identity_that_it_proved() -> None:
     scene.greet(2, credentials=BOB)
     known = {v.peer: (v.reputation.identity, v.reputation.is_local) for v in scene.coordinator._volunteers.values()}
     assert known == {1: (ADA.identity.public_key.hex(), False), 2: (local, True)}
+    joins = [scene.say(peer, Ready(0, digest_of(0)))[0] for peer in (1, 2)]
+    assert [join.is_local for join in joins if isinstance(join, Joined)] == [False, True]
 
 
 def test_volunteer_without_a_name_is_called_by_its_number(scene: Scene) -> None:
