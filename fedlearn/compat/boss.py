@@ -1,8 +1,9 @@
-"""A loop of one's own around a run: the boss of some workers that hold a list of layers between them."""
+"""A loop of one's own around a run: the boss of some workers, who measure the gradients of its list of layers."""
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import warnings
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, final
 
 import torch
@@ -11,19 +12,24 @@ from torch import Tensor
 
 from fedlearn.callback import Begun, Callback
 from fedlearn.compat.crew import serve
+from fedlearn.compat.expansion import Expansion, Forwarded
 from fedlearn.compat.layers import Entry, Layers
 from fedlearn.compat.optimizers import settings_of
 from fedlearn.es.layout import Float32Array
 from fedlearn.library.trained import Trained
-from fedlearn.storage.orders import Set, give
+from fedlearn.server.training.feed import Feed
+from fedlearn.storage.orders import Finish, Stop, give
 from fedlearn.storage.runs import RunFolder
-from fedlearn.tasks.torch.supervised import supervised
+from fedlearn.tasks.torch.members.refusals import Refused, refuse_module
+from fedlearn.terminal import Terminal
 
 T = TypeVar("T")
 
 DEFAULT_PORT = 1024
-USUAL: dict[str, Any] = {"sigma": 0.02, "group_size": 64, "population_limit": 128, "time_per_step": 60.0}
-"""Settings of a run that others replace by arguments of `BossMan`."""
+FORWARD_ONLY: dict[str, Any] = {"sigma": 0.02, "group_size": 64, "population_limit": 128, "time_per_step": 60.0}
+"""Settings of a run whose workers hold one model between them, which arguments of `BossMan` replace."""
+
+NAME = "the boss"
 
 
 class Workers(Struct, frozen=True):
@@ -36,10 +42,12 @@ class Workers(Struct, frozen=True):
 
 @final
 class BossMan(Callback):
-    """Trains the layers on workers, one of which computes the loss of what the last layer gives.
+    """Trains the layers on workers by a loop of PyTorch's: forward, a loss, backward, a step of the optimizer.
 
-    The run is served on a thread and does not wait for the loop: `step` gives what has happened, and `forward` shows
-    the newest weights, of which the boss has a copy.
+    The run is served on a thread, and each of its steps waits for the loop. `forward` computes with the boss's copy of
+    the newest weights. `backward` keeps the rows with the derivatives of the loss by what was predicted for them, and
+    `optim_step` sends these to the workers, who measure the gradients of their shares of the rows. With `seats` so many
+    workers hold one model between them, and try members on the rows in place of that. `settings` are those of a run.
     """
 
     @staticmethod
@@ -55,70 +63,98 @@ class BossMan(Callback):
         workers: Workers,
         model: Sequence[Entry],
         *,
-        loss: Callable[[Tensor, Tensor], Tensor],
-        data: tuple[Tensor, Tensor],
-        batch_size: int = 32,
+        seats: int = 0,
         **settings: Any,  # noqa: ANN401 (those of a run)
     ) -> None:
-        self._workers, self._settings = workers, {**USUAL, **settings}
-        self._layers = Layers(model)
-        self._task = supervised(
-            self._layers,
-            lambda module, rows: loss(module(rows["x"]), rows["y"]),
-            {"x": data[0].numpy(), "y": data[1].numpy()},
-            batch_size=batch_size,
-        )
-        self._shown = Layers(model)
-        self._shown.load_state_dict(self._layers.state_dict())
-        self._losses: asyncio.Queue[float] = asyncio.Queue()
+        self.workers, self.seats = workers, seats
+        self._settings = {**FORWARD_ONLY, "seats": seats, **settings} if seats else settings
+        self._expansion = Expansion(Layers(model), model, n_machines=1 if seats else workers.count)
+        self._shown = Layers(model).eval()
+        self._shown.load_state_dict(self._expansion.layers.state_dict())
+        self._forwarded: list[Forwarded] = []
+        self._steps: asyncio.Queue[int] = asyncio.Queue()
         self._joined = asyncio.Event()
+        self._feed, self._terminal = Feed(), Terminal(plain=True)
         self._begun: Begun | None = None
-        self._step = 0
+        self._step = self._n_joined = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._served: asyncio.Task[Trained] | None = None
 
     async def distribute_model(self) -> int:
         """Finds that the layers can be exported; gives the bytes that workers are sent in place of code.
 
-        Parts themselves go out with `send_optimizer`, since the optimizer is a part of what a run is.
+        The model itself goes out with `send_optimizer`, since the optimizer is a part of what a run is.
         """
-        return len(await asyncio.to_thread(self._task.as_graph))
+        return len(await asyncio.to_thread(self._expansion.task.as_graph))
 
     async def send_optimizer(self, optimizer: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> None:
-        """Begins the run, and waits until all workers have their parts."""
+        """Begins the run, and waits until all workers hold the model."""
         self._loop = asyncio.get_running_loop()
-        settings = {**self._settings, **settings_of(optimizer, options)}
-        self._served = asyncio.create_task(
-            asyncio.to_thread(
-                serve,
-                self._task,
-                host=self._workers.host,
-                port=self._workers.port,
-                seats=self._workers.count,
-                every=1,
-                looked=self._looked,
-                callbacks=[self],
-                **settings,
-            )
-        )
+        self._served = asyncio.create_task(self._serve({**self._settings, **settings_of(optimizer, options)}))
         await self._first_of(self._joined.wait())
 
     def gather_dependencies(self) -> dict[str, tuple[int, ...]]:
         """The layers that read each named value; it travels to their machines by itself."""
-        return self._layers.dependencies
+        return self._shown.dependencies
 
-    async def step(self) -> float:
-        """Tries members on a batch and takes the step, in place of loss, backward and optimizer; gives the loss."""
-        return await self._first_of(self._losses.get())
+    async def model_train(self) -> None:
+        """Changes nothing, since layers always compute as in evaluation; warns where that makes a difference."""
+        try:
+            refuse_module(self._shown.train())
+        except Refused as error:
+            warnings.warn(f"layers are trained as they are in evaluation: {error}", stacklevel=2)
+        finally:
+            self._shown.eval()
 
-    async def forward(self, x: Tensor, values: Mapping[str, Tensor]) -> Tensor:
-        """The output of the layers with the newest weights; `values` take the place of named ones."""
+    async def model_eval(self) -> None:
+        """Changes nothing, since layers always compute as in evaluation."""
+
+    async def node_mem_clear(self) -> None:
+        """Forgets what was computed forward since the last step, and whatever `backward` kept of it."""
+        self._forwarded.clear()
+
+    async def forward(self, x: Tensor, values: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> Tensor:
+        """The output of the layers with the newest weights, by which a loss can be differentiated.
+
+        `values` are those that no layer gives, by name; they may also take the place of named ones, to look at what
+        comes of that.
+        """
+        named = dict(values)
         with torch.no_grad():
-            given: Tensor = self._shown(x, values)
-            return given
+            found: Tensor = self._shown(x, named)
+        if torch.is_grad_enabled():
+            self._forwarded.append(Forwarded(x, named, found.requires_grad_()))
+        return found
+
+    async def backward(self, gradient: Tensor) -> None:
+        """Keeps the derivative of a loss by a prediction, `prediction.grad`, for the step; several add up.
+
+        Raises:
+            ValueError: it is of no prediction since the last step, or that one's rows are no input of the layers.
+        """
+        for one in reversed(self._forwarded):
+            if one.prediction.grad is gradient:
+                one.cotangent = gradient.detach().clone()
+                self._expansion.check(one)
+                return
+        raise ValueError(
+            "backward: expected the derivative of a loss by what forward gave since the last step, got another tensor; "
+            "call loss.backward(), and then backward(prediction.grad)"
+        )
+
+    async def optim_step(self) -> None:
+        """Takes a step by the derivatives that `backward` has kept, and waits until it is taken.
+
+        Raises:
+            ValueError: there are none, or their rows are too many.
+        """
+        columns, n_members = self._expansion.columns([one for one in self._forwarded if one.cotangent is not None])
+        self._forwarded.clear()
+        self._feed.give(columns, n_members=0 if self.seats else n_members)
+        await self._first_of(self._steps.get())
 
     async def close(self) -> None:
-        """Ends the run, and with it the workers."""
+        """Ends the run, and with it the workers; a loop that ends without it does so, too."""
         if self._served is not None:
             self._stop()
             await self._served
@@ -126,30 +162,61 @@ class BossMan(Callback):
     def on_begin(self, begun: Begun) -> None:
         self._begun = begun
 
-    def on_join(self, name: str) -> None:  # noqa: ARG002 (a crew of all workers, or the only one)
-        self._tell(self._joined.set)
+    def on_join(self, name: str) -> None:
+        self._terminal.on_join(name)
+        self._n_joined += 1
+        if self.seats or self._n_joined == self.workers.count:
+            self._tell(self._joined.set)
+
+    def on_leave(self, name: str, reason: str) -> None:
+        self._terminal.on_leave(name, reason)
+
+    def on_notice(self, text: str) -> None:
+        self._terminal.on_notice(text)
+
+    def on_problem(self, text: str) -> None:
+        """Says nothing, since the server does."""
+
+    async def _serve(self, settings: Mapping[str, Any]) -> Trained:
+        given = {} if self.seats else self._expansion.batch.settings
+        serving = asyncio.to_thread(
+            serve,
+            self._expansion.task,
+            host=self.workers.host,
+            port=self.workers.port,
+            every=1,
+            looked=self._looked,
+            callbacks=[self],
+            feed=self._feed,
+            **{**given, **settings},
+        )
+        try:
+            return await serving
+        except asyncio.CancelledError:
+            self._stop()  # its thread would go on for ever
+            raise
 
     def _looked(
         self, step: int, loss: float, figures: Mapping[str, float], weights: Mapping[str, Float32Array]
     ) -> None:
-        del figures
-        self._step = step
-        self._tell(lambda: self._take(loss, weights))
+        del loss, figures
+        self._tell(lambda: self._take(step, weights))
 
-    def _tell(self, what: Callable[[], None]) -> None:
+    def _tell(self, what: Any) -> None:  # noqa: ANN401 (a function without arguments)
         """Calls a function in the loop's thread, since the run is on another one."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(what)
 
-    def _take(self, loss: float, weights: Mapping[str, Float32Array]) -> None:
+    def _take(self, step: int, weights: Mapping[str, Float32Array]) -> None:
         tensors = {name: torch.from_numpy(tensor) for name, tensor in weights.items()}
         self._shown.load_state_dict(tensors, strict=False)
-        self._losses.put_nowait(loss)
+        self._step = step
+        self._steps.put_nowait(step)
 
     def _stop(self) -> None:
         if self._begun is not None and self._begun.folder is not None:
             # Volunteers of a server that was stopped would wait for it; with all steps done they leave.
-            give(RunFolder(self._begun.folder).orders, Set(by="the boss", key="steps", value=str(max(self._step, 1))))
+            give(RunFolder(self._begun.folder).orders, Finish(by=NAME) if self._step else Stop(by=NAME))
 
     async def _first_of(self, wanted: Coroutine[Any, Any, T]) -> T:
         """What is wanted, unless the run ends before.
@@ -160,14 +227,11 @@ class BossMan(Callback):
         waiting = asyncio.ensure_future(wanted)
         try:
             if self._served is None:
-                raise RuntimeError("boss: expected send_optimizer before step, since it begins the run")
+                raise RuntimeError("boss: expected send_optimizer before optim_step, since it begins the run")
             await asyncio.wait([waiting, self._served], return_when=asyncio.FIRST_COMPLETED)
             if waiting.done():
                 return waiting.result()
             ended = self._served.result()
             raise RuntimeError(f"boss: expected a run that goes on, got one that ended at step {ended.step}")
-        except asyncio.CancelledError:
-            self._stop()  # its thread would go on for ever
-            raise
         finally:
             waiting.cancel()

@@ -20,6 +20,7 @@ from fedlearn.runs.creation import create
 from fedlearn.server.listening import listen
 from fedlearn.server.security import open_security, with_local
 from fedlearn.server.serving import serve as serve_run
+from fedlearn.server.training.feed import Feed
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.storage.runs import lock_run
@@ -38,6 +39,7 @@ def serve(
     every: int = 0,
     gather: int = 0,
     looked: Told | None = None,
+    feed: Feed | None = None,
     callbacks: Iterable[Callback] = (),
     **settings: Value,
 ) -> Trained:
@@ -45,7 +47,8 @@ def serve(
 
     After each `every` steps and at the end `looked` is told the step, its loss, the task's metrics, and the weights by
     name. Another thread measures and tells, and training goes on meanwhile. It begins when `gather` volunteers have
-    joined. `settings` are those of `fedlearn serve`.
+    joined. With a `feed` each step waits for the data that it brings, and no figures are shown, since whoever feeds
+    knows better ones. `settings` are those of `fedlearn serve`.
 
     Raises:
         ConfigError: a setting is unknown or out of its range, or the model can't be divided.
@@ -65,7 +68,7 @@ def serve(
         security = with_local(
             open_security(config.server, run.folder.path.parent, os.environ), run.folder.local_identity
         )
-        trainer, _ = Trainer.open(run)
+        trainer, _ = Trainer.open(run, feed=feed)
         held.callback(trainer.close)
         looks = held.enter_context(Looks(task, trainer.copy, every=every, told=looked))
         serve_run(
@@ -73,7 +76,7 @@ def serve(
             listening,
             security,
             callbacks=[looks, Gathering(gather), *callbacks],
-            terminal=Terminal(plain=True),
+            terminal=Terminal(plain=True, quiet=feed is not None),
         )
         return Trained(run, trainer.replica)
 

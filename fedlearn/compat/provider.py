@@ -140,6 +140,7 @@ class ProviderTrainer:
             looked=self._looked,
             steps=self.epochs * self.steps_per_epoch,
             callbacks=(),
+            feed=None,
             **{**({"seats": node.seats} if node.seats else self.batch.settings), **node.settings},
         )
         self.accuracy = trained.figures["accuracy"]

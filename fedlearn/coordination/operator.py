@@ -60,6 +60,11 @@ class RunOperator:
         self._steps.change(plan, strategy)
         self._coordinator.replan(plan, now)
 
+    def feed(self, plan: RunPlan, strategy: Strategy, now: float) -> list[ServerEffect]:
+        """Opens the next step of a run that is fed, by this strategy on the block of this plan."""
+        self._steps.feed(plan, strategy)
+        return self._coordinator.loop.open_next(now)
+
     def stop(self, by: str) -> list[ServerEffect]:
         """Ends the run cleanly, so that it can be resumed at any time."""
         return self._coordinator.stop(f"{by} stopped the server")

@@ -141,6 +141,8 @@ class Server:
             listen(asyncio.get_running_loop(), STOP_SIGNALS, lambda: self.stop("the server was stopped"))
         volunteers = local(port)
         self._start(self._introduce(port, n_local=volunteers.n_started))
+        if self._order_inbox is not None:
+            self._order_inbox.open(self)
         ticking = asyncio.create_task(self._tick(volunteers))
         try:
             reason = await self._ended

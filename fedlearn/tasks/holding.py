@@ -37,7 +37,8 @@ class Replicated:
         self._threads = threads
         self._given = blocks or {}
         self._stored: dict[bytes, Columns] = {}
-        self._kept = kept
+        self.kept = kept
+        """Number of stored blocks that are held; 0: all."""
         self._replica: Replica | None = None
 
     @property
@@ -62,8 +63,9 @@ class Replicated:
 
     def store(self, name: bytes, columns: Columns) -> None:
         """Stores a block of data under its name."""
+        self._stored.pop(name, None)  # so that it counts as the newest
         self._stored[name] = columns
-        while self._kept and len(self._stored) > self._kept:
+        while self.kept and len(self._stored) > self.kept:
             del self._stored[next(iter(self._stored))]
 
     def block(self, name: bytes) -> Columns:

@@ -56,7 +56,8 @@ def test_the_two_words_are_not_arguments_of_the_class() -> None:
     ("entries", "said"),
     [
         ([], "expected at least one layer"),
-        ([entry(Sum, dependencies=["late"]), entry(Double, out_variables=["late"])], "layer 0: expected dependencies"),
+        ([entry(Sum, dependencies=["late"]), entry(Double, out_variables=["late"])], "got 'late' of a later one"),
+        ([entry(Sum, dependencies=["mask"])], "layer 0: expected the shape of 'mask' behind that of its input"),
         ([entry(Sum, dependencies=["own"], out_variables=["own"])], "layer 0: expected dependencies"),
         ([entry(Double, out_variables=["a"]), entry(Double, out_variables=["a"])], "layer 1: expected a new name"),
     ],
@@ -69,3 +70,11 @@ def test_a_list_that_cannot_be_run_is_refused(entries: list[Entry], said: str) -
 def test_a_given_value_that_nobody_names_is_refused() -> None:
     with pytest.raises(ValueError, match=r"expected names among \['first', 'second'\], got 'third'"):
         Layers(ENTRIES)(torch.ones(1), {"third": torch.ones(1)})
+
+
+def test_a_value_that_no_layer_gives_comes_with_the_input() -> None:
+    layers = Layers([entry(Double), (Sum, {"dependencies": ["mask"]}, [(4, 1), [4, 1]])])
+    assert layers.inputs == {"mask": (4, 1)}
+    assert layers(torch.ones(1), {"mask": torch.ones(1)}).item() == 3
+    with pytest.raises(ValueError, match="expected 'mask', which no layer gives, got none"):
+        layers(torch.ones(1))

@@ -45,11 +45,12 @@ class StepSource(Protocol):
 
 @final
 class OwnSteps:
-    """The steps of a run's own strategy."""
+    """The steps of a run's own strategy; those of a run that is fed wait for their block of data."""
 
-    def __init__(self, plan: RunPlan, strategy: Strategy) -> None:
+    def __init__(self, plan: RunPlan, strategy: Strategy, *, is_fed: bool = False) -> None:
         self._plan = plan
         self._strategy = strategy
+        self._is_fed, self._has_block = is_fed, False
         self.paused_by = ""
         self._clipping = Clipping()
         self._watch = DivergenceWatch()
@@ -57,6 +58,11 @@ class OwnSteps:
     def change(self, plan: RunPlan, strategy: Strategy) -> None:
         """Uses another plan and strategy for the steps that are opened from now on."""
         self._plan, self._strategy = plan, strategy
+
+    def feed(self, plan: RunPlan, strategy: Strategy) -> None:
+        """Lets the next step be opened, by this strategy on the block of this plan."""
+        self.change(plan, strategy)
+        self._has_block = True
 
     def completion(self, step: int, last: Update | None) -> str:
         done = self._plan.completion(step, elapsed_s_after(last))
@@ -75,7 +81,7 @@ class OwnSteps:
         first_member: int,
         now: float,
     ) -> OpenStep | None:
-        if self.paused_by:
+        if self.paused_by or (self._is_fed and not self._has_block):
             return None
         strategy, layout = self._strategy, self._plan.layout
         members_per_s = sum(speed or 0.0 for speed in counted_speeds(ready, self._plan.max_share))
@@ -100,4 +106,5 @@ class OwnSteps:
         )
 
     def close(self, step: OpenStep, now: float) -> ClosedStep:
+        self._has_block = False
         return close_step(step, self._strategy, clipping=self._clipping, watch=self._watch, now=now)

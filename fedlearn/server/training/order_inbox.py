@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar, final
 from fedlearn.config import ConfigError
 from fedlearn.coordination.effects import SaveCheckpoint, ServerEffect
 from fedlearn.coordination.operator import RunOperator
+from fedlearn.server.training.feed import Feed
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.orders import (
     Answer,
@@ -24,6 +25,7 @@ from fedlearn.storage.orders import (
     reply,
     take,
 )
+from fedlearn.tasks.blocks import Columns
 
 INTERVAL_S = 1.0
 """Seconds between two looks."""
@@ -44,6 +46,9 @@ class Office(Protocol):
         Raises:
             ConfigError: the setting cannot change, or the value is out of its range.
         """
+
+    def feed(self, operator: RunOperator, columns: Columns, n_members: int, now: float) -> list[ServerEffect]:
+        """Opens a step of so many members on these data; 0 members: as many as the settings say."""
 
 
 class OrderShell(Protocol):
@@ -66,8 +71,8 @@ class OrderShell(Protocol):
 class OrderInbox:
     """Looks for orders now and then, beside the training; the answers are written to the folder."""
 
-    def __init__(self, folder: Path, office: Office, operator: RunOperator) -> None:
-        """Makes the folder for orders, and removes old files from it.
+    def __init__(self, folder: Path, office: Office, operator: RunOperator, feed: Feed | None = None) -> None:
+        """Makes the folder for orders, and removes old files from it; `feed` brings the data of steps.
 
         Raises:
             StorageError: the folder cannot be made.
@@ -76,11 +81,21 @@ class OrderInbox:
         self._folder = folder
         self._office = office
         self._operator = operator
+        self._feed = feed
         self._due = 0.0
         self._is_looking = False
         self._pausing: list[OrderFile] = []
         """Orders to pause, until the open step has ended."""
         self._answers: list[tuple[OrderFile, Answer]] = []
+
+    def open(self, shell: OrderShell) -> None:
+        """Begins to take data on the event loop that runs now, where steps wait for some."""
+        if self._feed is not None:
+            self._feed.open(
+                lambda columns, n_members: shell.perform(
+                    self._office.feed(self._operator, columns, n_members, shell.now())
+                )
+            )
 
     def is_due(self, now: float) -> bool:
         """Checks if a look is due, and if so, sets the time of the next one."""

@@ -13,10 +13,11 @@ from fedlearn.config import journal_bytes_kept
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.crews.planning import CrewPlanner, crew_planner_of, undivided_of
+from fedlearn.coordination.effects import ServerEffect
 from fedlearn.coordination.operator import RunOperator
 from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.credit import Entry
-from fedlearn.coordination.people.roster import Held
+from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
 from fedlearn.coordination.steps.divergence import NO_LOSS
 from fedlearn.coordination.steps.plan import RunPlan
 from fedlearn.coordination.steps.report import StepReport
@@ -31,6 +32,7 @@ from fedlearn.runs.ledger import read_credit, reputations_of
 from fedlearn.runs.run import Run
 from fedlearn.server.training.changing import changed, changes_of, told
 from fedlearn.server.training.examination import Examination, examine
+from fedlearn.server.training.feed import Feed
 from fedlearn.server.training.figures import step_metrics
 from fedlearn.server.training.no_loss import cause
 from fedlearn.server.training.order_inbox import OrderInbox
@@ -47,7 +49,7 @@ from fedlearn.storage.logs.lines import LineLog
 from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
 from fedlearn.storage.logs.samples import Sample
 from fedlearn.system.invocation import invocation
-from fedlearn.tasks.blocks import encode_block
+from fedlearn.tasks.blocks import Columns, block_name, encode_block
 from fedlearn.tasks.objective import MasksRows
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.wire.encoding.parcel import Parcel, pack
@@ -59,7 +61,9 @@ class Trainer:
     """The server's replica, and the journal, checkpoints and metrics of a run; performs what a Coordinator asks for,
     except for sending."""
 
-    def __init__(self, run: Run, rebuilt: Rebuilt, journal: Journal, digest: bytes) -> None:
+    def __init__(
+        self, run: Run, rebuilt: Rebuilt, journal: Journal, digest: bytes, *, feed: Feed | None = None
+    ) -> None:
         self.run = run
         self._holding = rebuilt.holding
         self.parts = ReplicaParts(rebuilt.holding)
@@ -76,16 +80,19 @@ class Trainer:
         self._steps: OwnSteps | None = None
         self._messages = ReplicaMessages(rebuilt.holding)
         self._encoded_block: tuple[bytes, Outgoing] | None = None
+        self._feed, self._blocks = feed, tuple(run.prepared.named_blocks)
+        if feed is not None:
+            self._holding.kept = KEPT_BLOCKS
         self.update_bytes = 0
         """Length of the last Update on the wire."""
         self.validation: dict[str, float] = {}
         """Figures of the unperturbed weights, for the next line of metrics."""
 
     @classmethod
-    def open(cls, run: Run, *, progress: StepDone | None = None) -> tuple[Self, list[str]]:
+    def open(cls, run: Run, *, progress: StepDone | None = None, feed: Feed | None = None) -> tuple[Self, list[str]]:
         """The trainer of a run, new or resumed from its newest good state, and texts about what was repaired.
 
-        Files that the run cannot go on with are set aside.
+        Files that the run cannot go on with are set aside. With a `feed` each step waits for the data that it brings.
 
         Raises:
             StorageError: the run's files cannot be used.
@@ -107,7 +114,7 @@ class Trainer:
             notices.append(f"journal: it ends before step {replica.step}; a new segment begins there")
         if aside.names:
             notices.append(f"set aside in {aside.folder}: {', '.join(aside.names)}")
-        return cls(run, rebuilt, journal, digest), notices
+        return cls(run, rebuilt, journal, digest, feed=feed), notices
 
     @property
     def replica(self) -> Replica:
@@ -167,7 +174,7 @@ class Trainer:
 
     def order_inbox(self, coordinator: Coordinator) -> OrderInbox:
         assert self._steps is not None, "orders to a coordinator of this trainer"
-        return OrderInbox(self.run.folder.orders, self, RunOperator(coordinator, self._steps))
+        return OrderInbox(self.run.folder.orders, self, RunOperator(coordinator, self._steps), self._feed)
 
     def change(self, operator: RunOperator, key: str, text: str, now: float) -> str:
         """Goes on with another value of a setting, which the next checkpoint has too; gives a sentence about it.
@@ -187,6 +194,15 @@ class Trainer:
         self._journal.keep(journal_bytes_kept(config.run))
         return told(config, name, changes)
 
+    def feed(self, operator: RunOperator, columns: Columns, n_members: int, now: float) -> list[ServerEffect]:
+        """Opens a step of so many members on these data; 0 members: as many as the settings say."""
+        name, strategy = block_name(columns), strategy_of(self.run.config)
+        self._holding.store(name, columns)
+        self._blocks = (name,)
+        if n_members:
+            strategy = msgspec.structs.replace(strategy, population_limit=n_members)
+        return operator.feed(self._plan, strategy, now)
+
     @property
     def _plan(self) -> RunPlan:
         config = self.run.config
@@ -195,7 +211,7 @@ class Trainer:
             run=self.run_name,
             invitation=self.run.prepared.invitation,
             layout=self.layout,
-            blocks=tuple(self.run.prepared.named_blocks),
+            blocks=self._blocks,
             steps_per_block=self.run.prepared.steps_per_block,
             work_per_member=self.run.prepared.objective.work_per_member,
             audit=config.server.audit,
@@ -212,7 +228,7 @@ class Trainer:
 
     def coordinator(self, now: float, rules: AuthenticationRules | None = None) -> Coordinator:
         plan, earned = self._plan, read_credit(self.run.folder)
-        self._steps = OwnSteps(plan, strategy_of(self.run.config))
+        self._steps = OwnSteps(plan, strategy_of(self.run.config), is_fed=self._feed is not None)
         return Coordinator(
             plan,
             self._steps,

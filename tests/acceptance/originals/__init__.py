@@ -1,4 +1,4 @@
-"""Files and requests of other systems' users, as they type them."""
+"""Files, requests and scripts of other systems' users, as they type them."""
 
 import json
 from pathlib import Path

@@ -25,12 +25,14 @@ NOW = 100.0
 class Scene:
     """A course with volunteers who are ready."""
 
-    def __init__(self, n_volunteers: int = 1, *, steps: int = 0, strategy: Strategy = STRATEGY) -> None:
+    def __init__(
+        self, n_volunteers: int = 1, *, steps: int = 0, strategy: Strategy = STRATEGY, is_fed: bool = False
+    ) -> None:
         self.volunteers: dict[Peer, Volunteer] = {}
         for peer in range(n_volunteers):
             self.volunteers[peer] = Volunteer(peer)
             self.volunteers[peer].phase = Phase.READY
-        self.steps = OwnSteps(msgspec.structs.replace(PLAN, steps=steps), strategy)
+        self.steps = OwnSteps(msgspec.structs.replace(PLAN, steps=steps), strategy, is_fed=is_fed)
         ledger = Ledger(0, NOW, work_per_member=1)
         self.course = StepLoop(
             self.steps,
@@ -164,3 +166,28 @@ def test_a_number_of_local_steps_that_was_given_is_told_before_lines_are_known()
     scene = Scene(strategy=msgspec.structs.replace(GRADIENTS, local_steps=30))
     effects = scene.course.open_next(NOW)
     assert of(Notice, effects) == [Notice("volunteers take 30 steps by themselves between two exchanges")]
+
+
+def test_each_step_of_a_run_that_is_fed_waits_for_its_block() -> None:
+    scene = Scene(is_fed=True)
+    assert scene.course.open_next(NOW) == []
+    for step, block in enumerate((b"a" * 16, b"b" * 16)):
+        smaller = msgspec.structs.replace(STRATEGY, population_limit=(step + 1) * GROUP)
+        scene.steps.feed(msgspec.structs.replace(PLAN, blocks=(block,)), smaller)
+        (assignment,) = [send.message for send in of(Send, scene.course.open_next(NOW))]
+        assert isinstance(assignment, Assignment)
+        assert (assignment.step, assignment.block, assignment.quota) == (step, block, (step + 1) * GROUP)
+        scene.report(0, (step + 1) * GROUP)
+        effects = scene.course.close_if_complete(NOW)
+        assert of(ApplyUpdate, effects)[0].update.block == block
+        assert not of(Send, effects)
+        scene.course.closed = None
+        assert scene.course.open_next(NOW) == []
+
+
+def test_a_fed_step_that_nobody_answered_is_opened_again() -> None:
+    scene = Scene(is_fed=True)
+    scene.steps.feed(PLAN, STRATEGY)
+    scene.course.open_next(NOW)
+    scene.course.abandon()
+    assert of(Send, scene.course.open_next(NOW))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar, final
 
 import msgspec
+import numpy as np
 import pytest
 
 from fedlearn.config import ConfigError
@@ -14,6 +15,7 @@ from fedlearn.coordination.effects import EndRun, Notice, SaveCheckpoint, Server
 from fedlearn.coordination.operator import RunOperator
 from fedlearn.coordination.steps.step_loop import StepLoop
 from fedlearn.coordination.steps.step_source import OwnSteps
+from fedlearn.server.training.feed import Feed
 from fedlearn.server.training.order_inbox import INTERVAL_S, OrderInbox
 from fedlearn.storage.orders import (
     Answer,
@@ -30,6 +32,7 @@ from fedlearn.storage.orders import (
     give,
     withdraw,
 )
+from fedlearn.tasks.blocks import Columns
 from tests.coordination.coordinator.scene import PLAN, STRATEGY, digest_of
 
 T = TypeVar("T")
@@ -47,6 +50,10 @@ class Office:
             raise ConfigError(f"{key}: expected sigma")
         operator.change(PLAN, STRATEGY, now)
         return f"{key}: {text}, it was 1"
+
+    def feed(self, operator: RunOperator, columns: Columns, n_members: int, now: float) -> list[ServerEffect]:
+        del operator, now
+        return [Notice(f"{n_members} members on {', '.join(columns)}")]
 
 
 @final
@@ -225,3 +232,13 @@ def test_orders_to_the_server_before_are_dropped(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "orders")
     scene.look()
     assert scene.effects == []
+
+
+async def test_data_of_a_step_are_performed_on_the_servers_loop(tmp_path: Path) -> None:
+    scene, feed = Scene(tmp_path), Feed()
+    OrderInbox(tmp_path, scene.office, scene.operator).open(scene)  # which waits for none
+    OrderInbox(tmp_path, scene.office, scene.operator, feed).open(scene)
+    await asyncio.to_thread(feed.give, {"x": np.arange(2)}, n_members=3)
+    while not scene.effects:
+        await asyncio.sleep(0)
+    assert scene.said == ["3 members on x"]

@@ -10,11 +10,15 @@ import numpy as np
 import pytest
 
 from fedlearn.config import RunConfig
+from fedlearn.coordination.operator import RunOperator
+from fedlearn.coordination.people.roster import KEPT_BLOCKS
 from fedlearn.coordination.steps.report import StepReport
+from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.runs.run import Run, load_run_config
 from fedlearn.server.training import trainer as trainer_module
 from fedlearn.server.training.examination import Examination
+from fedlearn.server.training.feed import Feed
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.checkpoint import (
     KEPT_CHECKPOINTS,
@@ -33,6 +37,7 @@ from fedlearn.storage.logs.samples import Sample
 from fedlearn.tasks.blocks import block_name, decode_block
 from fedlearn.wire.encoding.parcel import pack
 from fedlearn.wire.messages import DataBlock
+from tests.coordination.coordinator.scene import STRATEGY
 from tests.run_folders import bytes_of, created, fit_task, reopened, task_config, update_of
 from tests.storage.journals import flip
 
@@ -155,6 +160,26 @@ def test_blocks_in_turn_are_each_the_one_asked_for(config: RunConfig) -> None:
         message, parcel = trainer.data_block(name)
         assert isinstance(message, DataBlock)
         assert (message.block, bytes_of(parcel)) == (name, bytes_of(pack(message)))
+
+
+def test_a_fed_trainer_opens_a_step_on_what_it_is_given_and_keeps_the_last_blocks(run: Run) -> None:
+    trainer, _ = Trainer.open(run, feed=Feed())
+    coordinator = trainer.coordinator(0.0)
+    assert coordinator.loop.open_next(0.0) == []
+    steps = OwnSteps(trainer._plan, STRATEGY, is_fed=True)
+    operator = RunOperator(coordinator, steps)
+    given = [{"x": np.arange(number + 1)} for number in range(3)]
+    for columns in given:
+        assert trainer.feed(operator, columns, 48, 0.0) == []  # nobody is there
+        assert steps.block_of(0) == block_name(columns)
+    assert steps._strategy.population_limit == 48
+    for columns in given[-KEPT_BLOCKS:]:
+        message, _ = trainer.data_block(block_name(columns))
+        assert isinstance(message, DataBlock)
+        assert decode_block(message.columns)["x"].tolist() == columns["x"].tolist()
+    with pytest.raises(ValueError, match="expected one that is held here"):
+        trainer.data_block(block_name(given[0]))
+    trainer.close()
 
 
 def test_metrics_of_a_step_are_written(run: Run, trainer: Trainer) -> None:
