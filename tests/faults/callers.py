@@ -89,7 +89,8 @@ def refusal_of(process: subprocess.Popen[str]) -> str:
 class Caller:
     """A socket and the protocol; keeps all messages that came."""
 
-    def __init__(self, address: str | Address, *, receive_buffer: int = 0) -> None:
+    def __init__(self, address: str | Address, *, receive_buffer: int = 0, source: str = "") -> None:
+        """`source`: the address of this machine from which it comes, such as any that begins with 127."""
         self.address = parse_address(address) if isinstance(address, str) else address
         self.connection = Connection("client", now=time.monotonic())
         self.heard: list[Message] = []
@@ -100,6 +101,8 @@ class Caller:
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(SOON_S)
+        if source:
+            self.socket.bind((source, 0))
         self.socket.connect((self.address.host, self.address.port))
         if self.address.has_tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

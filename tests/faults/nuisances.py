@@ -1,11 +1,14 @@
-"""Volunteers that are no help, each for as long as a `with` lasts: slow, silent, stopped, trickling, deaf, flooding."""
+"""Volunteers that are no help, each for as long as a `with` lasts: slow, silent, stopped, trickling, deaf, flooding,
+babbling."""
 
+import random
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 
@@ -81,16 +84,34 @@ def flood(eve: Caller, _: threading.Event) -> None:
         eve.send(frame * 100)
 
 
+def babble(eve: Caller, over: threading.Event) -> None:
+    """Says Results of which some bytes are others, or are missing, until it is cut off."""
+    choices = random.Random(eve.socket.getsockname()[1])
+    while not eve.is_cut_off and not over.is_set():
+        losses = np.array([choices.uniform(-1.0, 1.0) for _ in range(choices.randrange(64))], np.float32)
+        said = bytearray(pack(Result(choices.randrange(9), choices.randrange(64), losses, bytes(8))).frame(0))
+        for _ in range(choices.randrange(4)):
+            said[choices.randrange(len(said))] = choices.randrange(256)
+        eve.send(bytes(said[: choices.choice([len(said), choices.randrange(len(said))])]))
+        over.wait(0.01)
+
+
+def own_address(name: str) -> str:
+    """An address of this machine, since a server refuses for a while all that comes from where it was flooded."""
+    return f"127.1.{crc32(name.encode()) % 256}.1"
+
+
 @contextmanager
 def misbehaving(behaviour: Behaviour, address: str, name: str) -> Iterator[None]:
-    """A caller that joins, does that, and comes back whenever it is cut off."""
+    """A caller that joins, does that, and comes back whenever it is cut off, from an address of its own."""
+    source = own_address(name)
     over, current = threading.Event(), list[Caller]()
 
     def keep_coming() -> None:
         while not over.is_set():
             with (
                 suppress(AssertionError, OSError, RemoteProtocolError),
-                Caller(address, receive_buffer=DEAF_BYTES if behaviour is be_deaf else 0) as eve,
+                Caller(address, receive_buffer=DEAF_BYTES if behaviour is be_deaf else 0, source=source) as eve,
             ):
                 current[:] = [eve]
                 eve.join(named(name), name)
@@ -114,6 +135,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "deaf": be_deaf,
     "trickling": trickle,
     "flooding": flood,
+    "babbling": babble,
 }
 KINDS = ["slow", "stopped", *BEHAVIOURS]
 

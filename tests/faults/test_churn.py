@@ -8,6 +8,8 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import final
 
@@ -86,7 +88,18 @@ class Churn:
         self.counts[what] = self.counts.get(what, 0) + 1
 
 
-def churned(folder: Path, duration_s: float, seed: int, *, event_s: float) -> list[tuple[float, float]]:
+Beside = Callable[[Hatchery, str], AbstractContextManager[None]]
+"""Makes what goes on at the server of this address beside the volunteers."""
+
+
+def churned(
+    folder: Path,
+    duration_s: float,
+    seed: int,
+    *,
+    event_s: float,
+    beside: Beside = lambda _, __: nullcontext(),
+) -> list[tuple[float, float]]:
     """Lets things happen for so long and checks that nothing is lost; gives the server's memory as (s, MB)."""
     said: list[str] = []
     samples: list[tuple[float, float]] = []
@@ -94,6 +107,7 @@ def churned(folder: Path, duration_s: float, seed: int, *, event_s: float) -> li
         serving(folder, *FLAGS, trial_s=0.001, limit_s=duration_s + 120.0) as (server, address),
         link_to(parse_address(address).port) as link,
         hatching(folder, limit_s=int(duration_s) + 120) as hatchery,
+        beside(hatchery, address),
     ):
         reading = drained(server, said)
         churn = Churn(hatchery, address, link, random.Random(seed))
