@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+import msgspec
 import numpy as np
 
 from fedlearn.commands.arguments import add_run
@@ -111,6 +112,8 @@ def check_flags(options: argparse.Namespace) -> None:
     """
     if options.seed is not None and options.seed < 0:
         raise ValueError(f"--seed: expected 0 or more, got {options.seed}")
+    if options.length < 0:
+        raise ValueError(f"--length: expected 0 or more, got {options.length}")
     if options.beams is not None and not 1 <= options.beams <= MAX_BEAMS:
         raise ValueError(f"--beams: expected 1 to {MAX_BEAMS}, got {options.beams}")
     searches, samples = {*Search.__struct_fields__}, {*Manner.__struct_fields__, "seed"}
@@ -119,3 +122,5 @@ def check_flags(options: argparse.Namespace) -> None:
         if getattr(options, name) is not None:
             way = "sampling, without --beams" if options.beams is None else "beam search"
             raise ValueError(f"--{name.replace('_', '-')}: expected none for {way}; leave it out")
+    settings = {name: value for name, value in vars(options).items() if value is not None}
+    msgspec.convert(settings, Manner if options.beams is None else Search)

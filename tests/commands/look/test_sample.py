@@ -86,10 +86,19 @@ def test_sample_keeps_lines_and_replaces_what_a_terminal_would_obey(
     assert capsys.readouterr().out == "\ufffd[2J\tb\ufffd\nc\ufffd\ufffd\n"
 
 
-@pytest.mark.parametrize(("flag", "value"), [("seed", -1), ("beams", 0), ("beams", 4097)])
+@pytest.mark.parametrize(("flag", "value"), [("seed", -1), ("length", -1), ("beams", 0), ("beams", 4097)])
 def test_flag_that_is_out_of_range_is_named(run: Run, flag: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"--{flag}: expected .* got {value}"):
         sample_command(options_of(run, **{flag: value}))
+
+
+@pytest.mark.parametrize("flags", [{"temperature": -1.0}, {"beams": 2, "length_penalty": -1.0}])
+def test_nothing_is_printed_before_a_rule_is_refused(
+    run: Run, flags: dict[str, float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ValueError, match=r"temperature|length_penalty"):
+        sample_command(options_of(run, **flags))
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("flag", ["temperature", "top-k", "top-p", "repetition-penalty", "seed"])
