@@ -1,6 +1,7 @@
 """Tasks in Python files that the person at this machine names; no other code is ever imported."""
 
 import importlib.util
+import inspect
 import sys
 import sysconfig
 from pathlib import Path
@@ -38,9 +39,23 @@ def load_task(entry: str) -> NamedTask:
     module = import_file(path)
     task = getattr(module, name, None)
     if not isinstance(task, Task):
-        tasks = ", ".join(key for key, value in vars(module).items() if isinstance(value, Task)) or "none"
-        raise ValueError(f"task: expected a task called {name} in {file}, got {task!r}; tasks there: {tasks}")
+        raise ValueError(f"task: expected a task called {name} in {file}, got {_other(module, name)}")
     return NamedTask(task, f"{path}:{name}", _source_hash(path))
+
+
+def _other(module: ModuleType, name: str) -> str:
+    """What a name of a module means in place of a task, and what to do."""
+    tasks = [key for key, value in vars(module).items() if isinstance(value, Task)]
+    there = f"tasks there: {', '.join(tasks) or 'none'}"
+    if name not in vars(module):
+        return f"nothing of that name; {there}"
+    found = getattr(module, name)
+    remedy = "make a task with fedlearn.supervised, function, environment or reward, and name that"
+    if isinstance(found, type):
+        return f"a class; {there}; {remedy}"
+    if inspect.isroutine(found):
+        return f"a function, which is no task and is not called; {there}; {remedy}"
+    return f"one of type {type(found).__name__}; {there}; {remedy}"
 
 
 def import_file(path: Path) -> ModuleType:

@@ -17,6 +17,7 @@ import numpy as np
 task = function(lambda x: float((x ** 2).sum()), {"x": np.ones(3)})
 other = task
 number = 7
+kind = type(task)
 """
 
 Write = Callable[..., str]
@@ -84,14 +85,22 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load_task(f"{tmp_path}/nowhere.py:task")
 
 
-@pytest.mark.parametrize("name", ["missing", "number", "function"])
-def test_a_name_that_is_no_task_is_refused_with_those_that_are(write: Write, name: str) -> None:
-    with pytest.raises(ValueError, match=rf"expected a task called {name} in .*; tasks there: task, other"):
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("missing", "nothing of that name"),
+        ("number", "one of type int"),
+        ("function", "a function, which is no task and is not called"),
+        ("kind", "a class"),
+    ],
+)
+def test_a_name_that_is_no_task_is_refused_with_those_that_are(write: Write, name: str, what: str) -> None:
+    with pytest.raises(ValueError, match=rf"expected a task called {name} in .*, got {what}; tasks there: task, other"):
         load_task(write().replace(":task", f":{name}"))
 
 
 def test_a_file_without_tasks_says_so(write: Write) -> None:
-    with pytest.raises(ValueError, match=r"got None; tasks there: none"):
+    with pytest.raises(ValueError, match=r"got nothing of that name; tasks there: none"):
         load_task(write("number = 7\n"))
 
 

@@ -12,6 +12,7 @@ from fedlearn.es.noise import TensorNoise
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.environment.policy import Forward, FunctionPolicy, ModulePolicy, Policy, Stacked
 from fedlearn.tasks.function.members import ArrayMembers
+from fedlearn.tasks.signatures import check_takes
 from fedlearn.tasks.task import Batch, Members, Setting, Task
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def environment(
     A member plays `episodes` episodes of at most `max_steps` steps. With `normalize` observations are normalised by
     their mean and standard deviation, which are measured once under random actions and travel with the weights.
     """
+    if start is not None:
+        check_takes("policy", policy, "arrays", "observations")
     if episodes < 1:
         raise ValueError(f"episodes: expected 1 or more, got {episodes}")
     return EnvironmentTask(

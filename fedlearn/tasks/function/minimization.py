@@ -1,7 +1,7 @@
 """The searches of one call of `minimize`, and what they spend and find together."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Literal, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 import msgspec
 import numpy as np
@@ -11,12 +11,12 @@ from fedlearn.tasks.function.adam_search import AdamSearch
 from fedlearn.tasks.function.covariance import CovarianceSearch
 from fedlearn.tasks.function.evaluations import Evaluations
 from fedlearn.tasks.function.restarts import Beginning, RestartPlan
+from fedlearn.tasks.function.search_settings import Method, SearchSettings
 from fedlearn.tasks.function.search_space import SearchSpace
 
 Float64Array = NDArray[np.float64]
 Point = TypeVar("Point", Float64Array, dict[str, Float64Array])
 """An array, or arrays by name, as the search began with."""
-Method = Literal["auto", "covariance", "adam"]
 Watching = Callable[["Minimum[Any]"], object]
 
 LARGEST_NOISY = 50
@@ -74,15 +74,16 @@ class Minimization:
         first, again = evaluations.losses(np.stack([space.start, space.start]))
         self._is_noisy = bool(np.isfinite([first, again]).all() and first != again)
 
-    def run(self, method: Method, *, sigma: float, population: int, restarts: int, seed: int) -> Minimum[Any]:
+    def run(self, settings: SearchSettings) -> Minimum[Any]:
         """Carries out the searches, and gives what they found."""
-        n, generator = self._space.start.size, np.random.default_rng(seed)
+        method, population, restarts = settings.method, settings.population, settings.restarts
+        n, generator = self._space.start.size, np.random.default_rng(settings.seed)
         if method == "auto":
             method = "adam" if self._is_noisy and n > LARGEST_NOISY else "covariance"
         usual = population or (AdamSearch if method == "adam" else CovarianceSearch).usual_population(n)
         if self._is_noisy and method == "covariance" and not population:
             usual *= NOISY_POPULATION
-        deviations = np.full(n, sigma) if sigma else self._space.usual_deviations()
+        deviations = np.full(n, settings.sigma) if settings.sigma else self._space.usual_deviations()
         plan, start = RestartPlan(usual, generator), self._space.start
         beginning = plan.first()
         while True:

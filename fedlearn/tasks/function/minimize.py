@@ -1,14 +1,16 @@
 """Minimization of a function, in one call."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, get_args, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedlearn.tasks.function.evaluations import Evaluations
-from fedlearn.tasks.function.minimization import Method, Minimization, Minimum, Watching
+from fedlearn.tasks.function.minimization import Minimization, Minimum, Watching
+from fedlearn.tasks.function.search_settings import check_range, search_settings
 from fedlearn.tasks.function.search_space import SearchSpace
+from fedlearn.tasks.signatures import check_takes
 
 Float64Array = NDArray[np.float64]
 
@@ -19,18 +21,11 @@ def minimize(
     x0: Mapping[str, ArrayLike],
     *,
     bounds: Any = ...,  # noqa: ANN401
-    integrality: Any = ...,  # noqa: ANN401
     tol: float = ...,
     maxiter: int = ...,
     maxfev: int = ...,
-    restarts: int = ...,
     callback: Watching | None = ...,
-    method: Method = ...,
-    sigma: float = ...,
-    population: int = ...,
-    workers: int = ...,
-    vectorized: bool = ...,
-    seed: int = ...,
+    **settings: Any,  # noqa: ANN401
 ) -> Minimum[dict[str, Float64Array]]: ...
 @overload
 def minimize(
@@ -38,76 +33,44 @@ def minimize(
     x0: ArrayLike,
     *,
     bounds: Any = ...,  # noqa: ANN401
-    integrality: Any = ...,  # noqa: ANN401
     tol: float = ...,
     maxiter: int = ...,
     maxfev: int = ...,
-    restarts: int = ...,
     callback: Watching | None = ...,
-    method: Method = ...,
-    sigma: float = ...,
-    population: int = ...,
-    workers: int = ...,
-    vectorized: bool = ...,
-    seed: int = ...,
+    **settings: Any,  # noqa: ANN401
 ) -> Minimum[Float64Array]: ...
 # The signature has no annotations, which stand above, because `help` shows it.
 def minimize(  # type: ignore[no-untyped-def]
-    fun,
-    x0,
-    *,
-    bounds=None,
-    integrality=False,
-    tol=1e-11,
-    maxiter=0,
-    maxfev=0,
-    restarts=0,
-    callback=None,
-    method="auto",
-    sigma=0.0,
-    population=0,
-    workers=1,
-    vectorized=False,
-    seed=0,
+    fun, x0, *, bounds=None, tol=1e-11, maxiter=0, maxfev=0, callback=None, **settings
 ):
     """Minimizes `fun` from `x0`, an array or arrays by name, by evaluations alone.
 
-    `bounds` is (low, high) for all numbers, a pair for each, or a `scipy.optimize.Bounds`; `integrality` is true for
-    numbers that have to be integers; both are given by name where `x0` has names. The search ends when losses differ by
-    no more than `tol`, after `maxiter` steps, or after `maxfev` evaluations (0: 10,000, and 1,000 for each number).
-    With `restarts`, so many searches follow it, each with twice the population, and small ones between them, for
-    functions with many valleys. `callback` is given a `Minimum` after each step; it may raise StopIteration to end.
+    `bounds` is (low, high) for all numbers, a pair for each, or a `scipy.optimize.Bounds`; by name where `x0` has them.
+    The search ends when losses differ by no more than `tol`, after `maxiter` steps, or after `maxfev` evaluations (0:
+    10,000, and 1,000 for each number). `callback` is given a `Minimum` after each step; it may raise StopIteration to
+    end.
 
-    The method "covariance" is CMA-ES, with one number a parameter beyond 200 of them; "adam" is `EvolutionStrategy`,
-    which averages over many steps. `auto` evaluates `x0` twice, and takes "adam" where the two differ and there are
-    more than 50 parameters. `sigma` is the first standard deviation of the members, half of a usual distance between
-    `x0` and the answer (0: a quarter of the bounds' distance, or half the root mean square of `x0`, and at least 0.5).
-
-    `fun` is given one point, in as many threads as there are `workers`; with `vectorized` it is given many at once,
-    [population, *shape], and gives [population].
+    `settings` are `integrality` (as `bounds`, true for numbers that have to be integers); `restarts` (so many searches
+    follow, each with twice the population, and small ones between them, for functions with many valleys); `workers`
+    (threads, of which each is given one point); `vectorized` (`fun` is given many points at once, [population, *shape],
+    and gives [population]); `population`; `sigma`, the first standard deviation of the members, half of a usual
+    distance between `x0` and the answer (0: a quarter of the bounds' distance, or half the root mean square of `x0`,
+    and at least 0.5); `seed`; and `method`: "covariance" is CMA-ES, with one number a parameter beyond 200 of them,
+    "adam" is `EvolutionStrategy`, which averages over many steps, and "auto", the default, evaluates `x0` twice, and
+    takes "adam" where the two differ and there are more than 50 parameters.
 
     >>> found = minimize(lambda x: ((x - 3) ** 2).sum(), [0.0, 0.0])
     >>> found.x.round(5).tolist(), found.fun < 1e-10
     ([3.0, 3.0], True)
 
     Raises:
-        ValueError: `x0` holds something else than finite numbers, a setting is out of its range, or `fun` gives no
-            number.
+        ValueError: `x0` holds something else than finite numbers, a setting is unknown or out of its range, or `fun`
+            takes other arguments or gives no number.
     """
-    space = SearchSpace(x0, bounds, integrality)
-    _check(tol=tol, maxiter=maxiter, maxfev=maxfev, restarts=restarts, sigma=sigma, seed=seed)
-    if population and not population >= 2:
-        raise ValueError(f"population: expected 0 or at least 2, got {population}; members are compared")
-    if workers < 1:
-        raise ValueError(f"workers: expected 1 or more, got {workers}")
-    if method not in get_args(Method):
-        raise ValueError(f"method: expected one of {', '.join(get_args(Method))}, got {method!r}")
-    with Evaluations(fun, space, vectorized=vectorized, workers=workers) as evaluations:
+    chosen = search_settings(settings)
+    check_range(tol=tol, maxiter=maxiter, maxfev=maxfev)
+    check_takes("fun", fun, "x")
+    space = SearchSpace(x0, bounds, chosen.integrality)
+    with Evaluations(fun, space, vectorized=chosen.vectorized, workers=chosen.workers) as evaluations:
         search = Minimization(space, evaluations, tol=tol, maxiter=maxiter, maxfev=maxfev, callback=callback)
-        return search.run(method, sigma=sigma, population=population, restarts=restarts, seed=seed)
-
-
-def _check(**settings: float) -> None:
-    for name, value in settings.items():
-        if not 0 <= value < np.inf:
-            raise ValueError(f"{name}: expected 0 or more, got {value}")
+        return search.run(chosen)

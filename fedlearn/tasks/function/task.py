@@ -10,6 +10,7 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import TensorNoise
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.function.members import ArrayMembers
+from fedlearn.tasks.signatures import check_takes
 from fedlearn.tasks.task import Batch, Members, Setting, Task
 
 POPULATION = (16, 256)
@@ -38,8 +39,10 @@ def function(
     on the rows of `held_out`, or without data.
 
     Raises:
-        ValueError: an array of `start` holds something else than finite numbers, or columns do not fit together.
+        ValueError: an array of `start` holds something else than finite numbers, columns do not fit together, or the
+            loss takes other arguments.
     """
+    check_takes("loss", loss, "arrays", *(["rows"] if data else []))
     return FunctionTask(
         loss,
         start={name: as_start(name, array) for name, array in start.items()},

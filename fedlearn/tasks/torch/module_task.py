@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import TensorNoise
 from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.signatures import check_takes
 from fedlearn.tasks.task import Batch, LossGradients, Setting, Task
 from fedlearn.tasks.torch.devices import use_device
 from fedlearn.tasks.torch.gradients import Batching, loss_gradients
@@ -44,6 +45,8 @@ class ModuleTask(Task):
         hidden: Mapping[str, int] | None = None,
     ) -> None:
         """`hidden` is as `Task.hidden`; None means what the module's layers tell."""
+        if not isinstance(model, nn.Module):
+            check_takes("model", model)
         self.scales, self.settings = scales or {}, settings or {}
         self._hidden = hidden
         self._model, self._train = model, train

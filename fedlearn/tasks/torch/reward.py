@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.signatures import check_takes
 from fedlearn.tasks.task import Batch, Members, Setting
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
@@ -154,8 +155,12 @@ def reward(
     one. Any other module can be used with a `write` of its own.
 
     Raises:
-        ValueError: there is no prompt, nothing is to be written, or the temperature is negative.
+        ValueError: there is no prompt, nothing is to be written, the temperature is negative, or a function takes other
+            arguments.
     """
+    check_takes("reward", reward, "prompt", "text")
+    if write is not None:
+        check_takes("write", write, "model", "tokens", "is_text")
     if not prompts or new_tokens < 1 or temperature < 0:
         raise ValueError(
             "expected at least one prompt, new_tokens above 0 and a temperature of 0 or more, "

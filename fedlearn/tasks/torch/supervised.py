@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.signatures import check_takes
 from fedlearn.tasks.task import Batch, LossGradients, Members, Setting
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
@@ -98,8 +99,11 @@ def supervised(
     names; without it all with `requires_grad`. `scales`, `reads` and `settings` are those of `fedlearn.Task`.
 
     Raises:
-        ValueError: columns differ in length, there are none, or `held_out` has other columns than `data`.
+        ValueError: columns differ in length, there are none, `held_out` has other columns than `data`, or the loss or a
+            metric takes other arguments.
     """
+    for what, judge in {"loss": loss, **(metrics or {})}.items():
+        check_takes(what, judge, "model", "rows")
     columns = _as_columns(data, "data")
     if held_out is not None:
         held = _as_columns(held_out, "held_out")

@@ -125,3 +125,10 @@ def test_what_can_not_be_written_is_an_error(more: dict[str, Any], message: str)
         task(**more)
     with pytest.raises(ValueError, match="got 0 prompts"):
         reward(Writer, count_e, [], tokenizer=Letters)
+
+
+@pytest.mark.parametrize("wrong", ["reward", "write"])
+def test_functions_that_take_other_arguments_are_refused(wrong: str) -> None:
+    functions = {"reward": count_e, "write": write, wrong: lambda: 0.0}
+    with pytest.raises(ValueError, match=rf"{wrong}: expected a function of \(.*\), got <lambda>\(\): too many"):
+        reward(Writer, prompts=PROMPTS, tokenizer=Letters, **functions)  # type: ignore[arg-type]

@@ -145,3 +145,23 @@ def test_a_column_that_holds_no_numbers_is_refused(column: list[Any]) -> None:
         ValueError, match=r"data: expected numbers in the column 'y', got \S+ such as .*; make numbers of"
     ):
         supervised(network, cross_entropy, {"x": np.zeros((2, 3)), "y": column})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "received"),
+    [
+        ({"loss": F.cross_entropy}, "loss: expected a function of .*, got cross_entropy, a function of outputs"),
+        ({"loss": nn.CrossEntropyLoss()}, "loss: expected a function of .*, got CrossEntropyLoss, a function of outp"),
+        (
+            {"metrics": {"accuracy": lambda model: model}},
+            r"accuracy: expected a function of \(model, rows\), got <lamb",
+        ),
+        ({"model": nn.Linear}, r"model: expected a function of no arguments, got Linear\(in_features, "),
+    ],
+    ids=["function of outputs", "module of outputs", "metric", "class"],
+)
+def test_functions_that_take_other_arguments_are_refused_before_anything_runs(
+    arguments: dict[str, Any], received: str
+) -> None:
+    with pytest.raises(ValueError, match=received):
+        supervised(**{"model": network, "loss": cross_entropy, "data": examples(), **arguments})

@@ -1,0 +1,68 @@
+"""Settings of a search that few need, each with the value that suits most functions."""
+
+import math
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, Literal, get_args
+
+import msgspec
+
+Method = Literal["auto", "covariance", "adam"]
+
+
+class SearchSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search is told besides its function, its start and when it ends.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
+
+    integrality: Any = False
+    """True for numbers that have to be integers."""
+    restarts: int = 0
+    """The number of searches that follow the first."""
+    method: Method = "auto"
+    sigma: float = 0.0
+    """The first standard deviation of the members; 0 means half of a usual distance to the answer."""
+    population: int = 0
+    """The number of members of a step; 0 means as many as are usual."""
+    workers: int = 1
+    """The number of threads that evaluate the function."""
+    vectorized: bool = False
+    """Whether the function takes many points at once."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_range(restarts=self.restarts, sigma=self.sigma, seed=self.seed)
+        if self.population and not self.population >= 2:
+            raise ValueError(f"population: expected 0 or at least 2, got {self.population}; members are compared")
+        if self.workers < 1:
+            raise ValueError(f"workers: expected 1 or more, got {self.workers}")
+        if self.method not in get_args(Method):
+            raise ValueError(f"method: expected one of {', '.join(get_args(Method))}, got {self.method!r}")
+
+
+def search_settings(given: Mapping[str, Any]) -> SearchSettings:
+    """The settings with these names.
+
+    Raises:
+        ValueError: there is no setting of a name, or a value is out of its range.
+    """
+    known = SearchSettings.__struct_fields__
+    for name in given:
+        if name not in known:
+            nearest = get_close_matches(name, known, n=1)
+            remedy = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known)}"
+            raise ValueError(f"{name}: expected a setting of minimize, got another name; {remedy}")
+    return SearchSettings(**given)
+
+
+def check_range(**settings: float) -> None:
+    """Checks that each of these is a number of at least 0.
+
+    Raises:
+        ValueError: one is not.
+    """
+    for name, value in settings.items():
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name}: expected 0 or more, got {value}")

@@ -1,0 +1,46 @@
+"""Checks of the functions that users bring, before anything is trained: whether they take what they will be given."""
+
+import inspect
+from collections.abc import Sequence
+
+_OF_OUTPUTS = ["input", "target"]
+"""The first parameters of PyTorch's own losses, which compare a model's outputs with targets."""
+
+_MOST_CHARACTERS = 60
+
+
+def check_takes(what: str, function: object, *arguments: str) -> None:
+    """Checks that a function can be called with positional arguments of these names.
+
+    Raises:
+        ValueError: it can't be called, or takes other arguments.
+    """
+    expected = f"{what}: expected a function of {_in_words(arguments)}"
+    if not callable(function):
+        raise ValueError(f"{expected}, got {type(function).__name__}; give the function itself, not what it returns")
+    forward = None if inspect.isclass(function) else getattr(function, "forward", None)  # that of a module
+    try:
+        signature = inspect.signature(forward or function)
+    except (TypeError, ValueError):
+        return  # it is written in C
+    taken = list(signature.parameters)
+    name = getattr(function, "__name__", type(function).__name__)
+    if arguments == ("model", "rows") and taken[:2] == _OF_OUTPUTS:
+        raise ValueError(
+            f"{expected}, got {name}, a function of outputs and targets; call it from one, such as "
+            "lambda model, rows: loss(model(rows['x']), rows['y'])"
+        )
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        others = ", or give it the others with functools.partial" if "missing" in str(error) else ""
+        received = f"{name}({_shortened(', '.join(taken))})"
+        raise ValueError(f"{expected}, got {received}: {error}; let it take {_in_words(arguments)}{others}") from None
+
+
+def _in_words(arguments: Sequence[str]) -> str:
+    return f"({', '.join(arguments)})" if arguments else "no arguments"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
