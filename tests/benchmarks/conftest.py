@@ -1,12 +1,12 @@
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.benchmarks.forked import run_main
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,21 +22,14 @@ BOUND = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREA
 
 
 @pytest.fixture(scope="session")
-def run_benchmark() -> Run:
+def run_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Runs the benchmark of that name with flags, to its end."""
 
     def run(name: str, *flags: str) -> "subprocess.CompletedProcess[str]":
         (path,) = (ROOT / "benchmarks").rglob(f"{name}.py")
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        return subprocess.run(
-            [sys.executable, "-m", module, *flags],
-            cwd=ROOT,
-            env=os.environ | BOUND,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=HANGS_AFTER_S,
-        )
+        said = tmp_path_factory.mktemp(name)
+        return run_main(module, *flags, folder=ROOT, said=said, environ=BOUND, limit_s=HANGS_AFTER_S)
 
     return run
 
