@@ -30,11 +30,11 @@ def loss_gradient(reset_token: int) -> dict[str, Float32Array]:
     def loss(shifted: Float32Array) -> float:
         return float(objective.evaluate(shifted, DATA, still, threads=0).mean(dtype=np.float64))
 
-    gradient = np.zeros_like(weights)
+    gradient, here = np.zeros_like(weights), loss(weights)
     for place in range(weights.size):
         shift = np.zeros_like(weights)
-        shift[place] = 1e-2
-        gradient[place] = (loss(weights + shift) - loss(weights - shift)) / 2e-2
+        shift[place] = 3e-3
+        gradient[place] = (loss(weights + shift) - here) / 3e-3
     return objective.layout.split(gradient)
 
 
