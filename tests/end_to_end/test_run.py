@@ -1,42 +1,29 @@
 """A whole run of the recurrent network with real processes: server.py, client.py, and the commands that look at it."""
 
-import asyncio
 import re
 import signal
-import subprocess
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
 import pytest
 
-from fedlearn.net.channel import Channel
-from fedlearn.net.tcp import TcpStream
-from fedlearn.wire.connection import Connection
-from fedlearn.wire.messages import Farewell, Hello, Message
-from tests.end_to_end.processes import (
-    SHORT_STEPS,
-    ended_at_exit,
-    fedlearn,
-    final_digest,
-    free_port,
-    metrics_of,
-    output_of,
-    start,
-    wait_for,
-)
-from tests.patience import LIMIT_S
+from tests.end_to_end.processes import ended_at_exit, fedlearn, final_digest, metrics_of, start, wait_for
+from tests.patience import LIMIT_S, until
+
+FLAGS = ("--port", "0", "--threads", "1", "--perturb", "weights", "--hidden-size", "32", "--group-size", "16")
+FLAGS += ("--population-limit", "512", "--time-per-step", "60", "--sample-time", "2")
+"""Steps of as many members on any machine, so that it learns as much on a busy one."""
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of 20 steps, in which one client was killed mid-step and another joined late."""
+    """A folder with a run of 20 steps or more, in which one client was killed mid-step and another joined late."""
     folder = tmp_path_factory.mktemp("end_to_end")
-    flags = ["--volunteers", "0", "--port", "0", "--steps", "20", "--perturb", "weights"]
-    server = start("server.py", *flags, *SHORT_STEPS, folder=folder)
+    server = start("server.py", "--volunteers", "0", *FLAGS, folder=folder)
     with ended_at_exit(server):
         port, _ = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
-        address = ["--server", f"127.0.0.1:{port}", "--threads", "1"]
+        address = ["--server", f"127.0.0.1:{port}", "--threads", "1", "--once"]
         steady = start("client.py", *address, "--name", "steady", folder=folder)
         victim = start("client.py", *address, "--name", "victim", folder=folder)
         with ended_at_exit(steady, victim):
@@ -45,12 +32,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
             wait_for(server, r"^step +\d+")
             victim.send_signal(signal.SIGKILL)
             wait_for(server, "victim left")
-            late = start("client.py", *address, "--name", "late", "--once", folder=folder)
+            late = start("client.py", *address, "--name", "late", folder=folder)
             with ended_at_exit(late):
                 wait_for(server, "late joined")
-                _, rest = wait_for(server, "all 20 steps are done.* --steps 40")
+                n_before = len(metrics_of(folder))
+                until(lambda: any(line["volunteers"] == 2 for line in metrics_of(folder)[max(20, n_before) :]))
+                server.send_signal(signal.SIGINT)
+                _, rest = wait_for(server, "the server was stopped")
                 assert "drifted" not in rest
-                assert re.search(r"^step +19 ", rest, re.MULTILINE)
                 assert server.wait(timeout=LIMIT_S) == 0
                 digests = {final_digest(steady), final_digest(late), str(metrics_of(folder)[-1]["digest"])}
                 assert len(digests) == 1
@@ -59,10 +48,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_loss_falls_and_every_step_is_recorded(trained: Path) -> None:
     metrics = metrics_of(trained)
-    assert [line["step"] for line in metrics] == list(range(20))
+    assert [line["step"] for line in metrics] == list(range(len(metrics)))
     first, last = (line["shown"]["bits_per_character"] for line in (metrics[0], metrics[-1]))
     assert last < first - 0.2
-    assert {line["volunteers"] for line in metrics} >= {1, 2}
     assert any("bits_per_character" in line.get("validation", {}) for line in metrics)
 
 
@@ -82,8 +70,9 @@ def test_replay_equals_the_checkpoint(trained: Path) -> None:
 
 
 def test_a_checkpoint_is_measured_listed_and_sampled(trained: Path) -> None:
-    assert re.search(r"step 20: [2-6]\.\d{3} bits/character", fedlearn("eval", "latest", folder=trained))
-    assert re.search(r"\b20 .*rnn, hidden size", fedlearn("runs", folder=trained))
+    n_steps = len(metrics_of(trained))
+    assert re.search(rf"step {n_steps}: [2-6]\.\d{{3}} bits/character", fedlearn("eval", "latest", folder=trained))
+    assert re.search(rf"\b{n_steps} .*rnn, hidden size", fedlearn("runs", folder=trained))
     writing = ["sample", "1", "--prompt", "The ", "--length", "40", "--seed"]
     one, again, other = (fedlearn(*writing, seed, folder=trained) for seed in ("3", "3", "4"))
     assert one == again != other
@@ -92,145 +81,13 @@ def test_a_checkpoint_is_measured_listed_and_sampled(trained: Path) -> None:
 
 
 def test_a_resumed_run_goes_on(trained: Path) -> None:
-    changed = ["--port", "0", "--steps", "25", "--volunteers", "1", "--threads", "1"]
+    n_steps = len(metrics_of(trained))
+    changed = ["--port", "0", "--steps", str(n_steps + 5), "--volunteers", "1", "--threads", "1"]
     server = start("server.py", "--resume", "1", *changed, folder=trained)
     with ended_at_exit(server):
-        _, read = wait_for(server, "all 25 steps are done")
-        assert "from step 20" in read
+        _, read = wait_for(server, rf"all {n_steps + 5} steps are done.* --steps {2 * (n_steps + 5)}$")
+        assert f"from step {n_steps}" in read
         assert "measured:" not in read  # what the run chose when it began stays
         assert server.wait(timeout=LIMIT_S) == 0
-    assert [line["step"] for line in metrics_of(trained)] == list(range(25))
+    assert [line["step"] for line in metrics_of(trained)] == list(range(n_steps + 5))
     assert "equal to" in fedlearn("replay", "1", folder=trained)
-
-
-@pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGHUP])
-def test_interrupting_the_server_ends_everything_cleanly(tmp_path: Path, interrupt: signal.Signals) -> None:
-    server = start("server.py", "--port", "0", "--threads", "1", "--population-limit", "640", folder=tmp_path)
-    with ended_at_exit(server):
-        wait_for(server, r"^step +\d+")
-        server.send_signal(interrupt)
-        _, read = wait_for(server, "the server was stopped")
-        assert server.wait(timeout=LIMIT_S) == 0
-    assert "Traceback" not in read
-    log = (tmp_path / "trainingRuns/1/local-1.log").read_text()
-    assert re.search(r"joined run 1 at step 0: \d+ parameters(.|\n)*this machine took", log)
-    assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
-
-
-def test_interrupting_a_client_ends_it_cleanly(tmp_path: Path) -> None:
-    client = start("client.py", "--server", f"127.0.0.1:{free_port()}", folder=tmp_path)
-    with ended_at_exit(client):
-        wait_for(client, "no server answers")
-        client.send_signal(signal.SIGHUP)
-        assert client.wait(timeout=LIMIT_S) == 0
-
-
-@pytest.mark.parametrize("script", ["server.py", "client.py"])
-def test_interrupting_the_start_is_quiet(tmp_path: Path, script: str) -> None:
-    (tmp_path / "msgspec.py").write_text("raise KeyboardInterrupt")
-    process = start(script, folder=tmp_path, PYTHONPATH=str(tmp_path))
-    with ended_at_exit(process):
-        assert output_of(process).read() == ""
-        assert process.wait(timeout=LIMIT_S) == 130
-
-
-def test_a_full_disk_ends_the_run_with_one_message(tmp_path: Path) -> None:
-    server = start("server.py", "--port", "0", "--threads", "1", "--population-limit", "640", folder=tmp_path)
-    with ended_at_exit(server):
-        wait_for(server, r"^step +\d+")
-        checkpoints = tmp_path / "trainingRuns/1/checkpoints"
-        checkpoints.rmdir()
-        checkpoints.touch()  # nobody can write into it, not even root
-        server.send_signal(signal.SIGINT)
-        read = output_of(server).read()
-        assert server.wait(timeout=LIMIT_S) == 1
-    assert read.count("could not be written") == 1
-    assert "server.py: " in read
-    assert "Traceback" not in read
-    assert "exception" not in read.lower()
-
-
-@pytest.mark.slow
-def test_a_client_comes_back_to_a_server_that_was_killed_and_resumed(tmp_path: Path) -> None:
-    port = str(free_port())
-    server = start("server.py", "--port", port, "--volunteers", "0", *SHORT_STEPS, folder=tmp_path)
-    client = start("client.py", "--server", f"127.0.0.1:{port}", "--threads", "1", "--name", "loyal", folder=tmp_path)
-    with ended_at_exit(server, client):
-        wait_for(server, r"^step +\d+")
-        server.send_signal(signal.SIGKILL)
-        wait_for(client, "trying again")
-        n_steps = len(metrics_of(tmp_path))
-        again = ["--port", port, "--volunteers", "0", "--steps", str(n_steps + 5)]
-        resumed = start("server.py", "--resume", "1", *again, folder=tmp_path)
-        with ended_at_exit(resumed):
-            wait_for(resumed, "loyal joined")
-            wait_for(resumed, f"all {n_steps + 5} steps are done")
-            assert resumed.wait(timeout=LIMIT_S) == 0
-        digest = final_digest(client)
-    last = metrics_of(tmp_path)[-1]
-    assert (last["step"], last["digest"]) == (n_steps + 4, digest)
-    assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
-
-
-def test_a_run_of_a_given_duration_ends_by_itself(tmp_path: Path) -> None:
-    flags = ["--port", "0", "--threads", "1", "--duration", "1", "--perturb", "weights", "--verbose"]
-    server = start("server.py", *flags, *SHORT_STEPS, folder=tmp_path)
-    with ended_at_exit(server):
-        printed, read = wait_for(server, r"the 1 s of training are over; step \d+ is saved; go on with: (.*)$")
-        assert server.wait(timeout=LIMIT_S) == 0
-    assert len(metrics_of(tmp_path)) >= 3
-    assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
-    # Twice the duration, or twice the time that passed where the machine was busy.
-    (duration,) = re.findall(r" --duration (\d+)$", printed)
-    assert int(duration) >= 2
-    again = subprocess.run(
-        ["sh", "-c", printed], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=LIMIT_S
-    )
-    assert f"the {duration} s of training are over" in again.stdout
-    # Twice a shorter duration would be over at once; twice the whole seconds that passed would not.
-    passed = int(metrics_of(tmp_path)[-1]["elapsed_s"])
-    resumed = start("server.py", "--resume", "1", "--duration", "0.25", "--port", "0", folder=tmp_path)
-    with ended_at_exit(resumed):
-        wait_for(resumed, rf"the 0\.25 s of training are over; .* --duration {2 * passed}$")
-    # What was not given was chosen, with reasons.
-    chosen = re.findall(r"^(\w+) = ", read, re.MULTILINE)
-    assert chosen == ["hidden_size", "group_size", "sigma", "learning_rate"]
-    assert re.search(r"^learning_rate = 0\.0\d+: .* in a run with an end", read, re.MULTILINE)
-
-
-@pytest.mark.slow
-def test_a_run_that_diverges_says_so_and_can_be_taken_back(tmp_path: Path) -> None:
-    flags = ["--port", "0", "--threads", "1", "--hidden-size", "8", "--learning-rate", "1000", *SHORT_STEPS]
-    server = start("server.py", *flags, folder=tmp_path)
-    with ended_at_exit(server):
-        step, _ = wait_for(server, r"the run diverged: .*; go back to its best step with: .* rollback \S+/1 (\d+)$")
-        assert server.wait(timeout=LIMIT_S) == 2
-    assert int(step) < 5
-    assert f"run 1 stands at step {step}" in fedlearn("rollback", "1", step, folder=tmp_path)
-
-
-def test_a_client_tells_why_it_was_refused(tmp_path: Path) -> None:
-    """By a server of another version, which lives in this process."""
-    greetings: list[Message] = []
-
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        channel = Channel(Connection("server", now=0.0), TcpStream(reader, writer), max_queued_bytes=2**20)
-
-        def answer(message: Message) -> None:
-            greetings.append(message)
-            channel.send(Farewell("refused", "protocol version: expected 3, got 2"))
-
-        await channel.run(answer)
-
-    async def converse() -> None:
-        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listener:
-            port = listener.sockets[0].getsockname()[1]
-            client = start("client.py", "--server", f"127.0.0.1:{port}", "--name", "old", folder=tmp_path)
-            with ended_at_exit(client):
-                await asyncio.to_thread(wait_for, client, "refused: protocol version: expected 3, got 2")
-                assert await asyncio.to_thread(client.wait, 30) == 1
-
-    asyncio.run(converse())
-    (hello,) = greetings
-    assert isinstance(hello, Hello)
-    assert hello.name == "old"
