@@ -11,8 +11,10 @@ import pytest
 from tests.end_to_end.processes import ended_at_exit, fedlearn, final_digest, metrics_of, start, wait_for
 from tests.patience import LIMIT_S, until
 
-FLAGS = ("--port", "0", "--threads", "1", "--perturb", "weights", "--hidden-size", "32", "--group-size", "16")
-FLAGS += ("--population-limit", "512", "--time-per-step", "60", "--sample-time", "2")
+FLAGS = [
+    *("--port", "0", "--threads", "1", "--perturb", "weights", "--hidden-size", "32", "--group-size", "16"),
+    *("--population-limit", "512", "--time-per-step", "60", "--sample-time", "2"),
+]
 """Steps of as many members on any machine, so that it learns as much on a busy one."""
 
 
