@@ -10,6 +10,7 @@ from fedlearn.config.setting import ConfigError, is_open, keys_with, setting
 from fedlearn.config.sizes import parse_size
 from fedlearn.config.strategy_settings import StrategySettings, check_population
 from fedlearn.es.optimizers import HYPERPARAMETERS, OPTIMIZERS
+from fedlearn.es.schedules import parse_factors
 from fedlearn.es.strategy import AUDITED_LOCAL_STEPS
 
 LAST_STEP = 2**32 - 1
@@ -133,6 +134,13 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):
             resumable=True,
         ),
     ] = "auto"
+    learning_rate_factors: Annotated[
+        str,
+        setting(
+            "further factors on the learning rate, each from a step on, such as '0:1 300:0.1'; empty = none",
+            resumable=True,
+        ),
+    ] = ""
     warmup_steps: Annotated[
         int, setting("steps over which the learning rate rises to its full size", ge=0, le=2**53, resumable=True)
     ] = 0
@@ -220,6 +228,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             )
 
     def _check_schedules(self) -> None:
+        try:
+            parse_factors(self.optimizer.learning_rate_factors)
+        except ValueError as error:
+            raise ConfigError(f"learning_rate_factors: {error}") from error
         rate, most, decay = (
             self.optimizer.learning_rate,
             self.optimizer.max_learning_rate,

@@ -7,6 +7,7 @@ Durations", arXiv 2405.18392.
 """
 
 import math
+from bisect import bisect_right
 from typing import Literal
 
 import msgspec
@@ -20,6 +21,8 @@ HOLD_STEPS = 100
 LEAST_SIGMA = 0.1
 """The factor on sigma at the end of a run: without perturbations nothing could be learned."""
 
+MOST_FACTOR = 1000.0
+
 
 class Schedule(msgspec.Struct, frozen=True):
     """The schedules of a run, and its ends; 0 steps or 0 seconds means no such end."""
@@ -29,6 +32,28 @@ class Schedule(msgspec.Struct, frozen=True):
     warmup_steps: int = 0
     steps: int = 0
     duration_s: float = 0.0
+    factors: tuple[tuple[int, float], ...] = ()
+    """Further factors on the learning rate, each from a step on until the next one's, by ascending steps."""
+
+
+def parse_factors(text: str) -> tuple[tuple[int, float], ...]:
+    """The factors of a text such as `0:1 300:0.1`, each behind the step from which it counts.
+
+    Raises:
+        ValueError: the text has another form, steps do not ascend, or a factor is not between 0 and 1000.
+    """
+    found: list[tuple[int, float]] = []
+    for word in text.split():
+        step, _, factor = word.partition(":")
+        try:
+            found.append((int(step), float(factor)))
+        except ValueError:
+            raise ValueError(f"expected STEP:FACTOR, such as 0:1 300:0.1, got {word!r}") from None
+        if found[-1][0] < 0 or (len(found) > 1 and found[-1][0] <= found[-2][0]):
+            raise ValueError(f"expected steps that ascend from 0 or more, got {word!r}")
+        if not 0.0 <= found[-1][1] <= MOST_FACTOR:
+            raise ValueError(f"expected factors from 0 to {MOST_FACTOR:g}, got {word!r}")
+    return tuple(found)
 
 
 def progress(schedule: Schedule, step: int, elapsed_s: float) -> float:
@@ -39,8 +64,11 @@ def progress(schedule: Schedule, step: int, elapsed_s: float) -> float:
 
 
 def learning_rate_factor(schedule: Schedule, step: int, elapsed_s: float) -> float:
-    """The factor on the learning rate, above 0 and up to 1; 0 at the very end of a run, unless the rate is constant."""
+    """The factor on the learning rate, 0 to 1 but for `factors`; 0 at the very end of a run, unless the rate is
+    constant."""
     warmth = min((step + 1) / schedule.warmup_steps, 1.0) if schedule.warmup_steps else 1.0
+    if n_begun := bisect_right(schedule.factors, step, key=lambda factor: factor[0]):
+        warmth *= schedule.factors[n_begun - 1][1]
     if schedule.learning_rate == "inverse-sqrt":
         held = max(HOLD_STEPS, schedule.warmup_steps)
         return warmth * math.sqrt(held / max(step + 1, held))

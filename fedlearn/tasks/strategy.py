@@ -5,7 +5,7 @@ import msgspec
 from fedlearn.config import RunConfig
 from fedlearn.es.optimizers import optimizer_of
 from fedlearn.es.perturbation import Perturbation
-from fedlearn.es.schedules import LearningRateSchedule, Schedule
+from fedlearn.es.schedules import LearningRateSchedule, Schedule, parse_factors
 from fedlearn.es.strategy import AUDITED_LOCAL_STEPS, MOST_LOCAL_STEPS, Strategy
 
 GRADIENTS = Perturbation(sigma=0.0, rank=0, space="nothing")
@@ -44,6 +44,7 @@ def strategy_of(config: RunConfig) -> Strategy:
         schedule=Schedule(
             learning_rate=_learning_rate_schedule(config),
             sigma=strategy.sigma_schedule,
+            factors=parse_factors(settings.learning_rate_factors),
             warmup_steps=settings.warmup_steps,
             steps=config.run.steps,
             duration_s=config.run.duration,

@@ -126,6 +126,11 @@ def test_a_schedule_that_ends_needs_an_end(rnn_schema: Schema, refusal: Refusal,
         assert loaded(rnn_schema, f"{key} = '{schedule}'\n{end}").get(key) == schedule
 
 
+def test_factors_on_the_rate_have_steps(rnn_schema: Schema, refusal: Refusal) -> None:
+    loaded(rnn_schema, "learning_rate_factors = '0:1 5:0.5'")
+    assert "learning_rate_factors: expected STEP:FACTOR" in refusal("learning_rate_factors = '0.5'")
+
+
 def test_a_step_may_not_take_all_of_the_weights(rnn_schema: Schema, refusal: Refusal) -> None:
     loaded(rnn_schema, "learning_rate = 0.5\nweight_decay = 1.9")
     assert "weight_decay: expected less than 1 / learning_rate (2)" in refusal("learning_rate = 0.5\nweight_decay = 2")

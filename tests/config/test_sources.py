@@ -192,6 +192,7 @@ def test_a_configuration_without_groups_reads_with_every_key_in_its_group(rnn_sc
         "measure",
         "expected_volunteers",
         "max_learning_rate",
+        "learning_rate_factors",
         "correction",
         "matrix_rate",
         "local_steps",

@@ -10,6 +10,7 @@ from fedlearn.es.schedules import (
     LearningRateSchedule,
     Schedule,
     learning_rate_factor,
+    parse_factors,
     progress,
     sigma_factor,
 )
@@ -82,3 +83,32 @@ def test_warm_up_does_not_touch_sigma() -> None:
 def test_a_late_fall_begins_in_the_middle_of_the_run(step: int, factor: float) -> None:
     schedule = Schedule(learning_rate="late-linear", steps=100)
     assert learning_rate_factor(schedule, step, 0.0) == pytest.approx(factor)
+
+
+def test_each_factor_counts_from_its_step_until_the_next() -> None:
+    schedule = Schedule(factors=((2, 0.5), (4, 3.0)))
+    assert [learning_rate_factor(schedule, step, 0.0) for step in range(6)] == [1.0, 1.0, 0.5, 0.5, 3.0, 3.0]
+    falling = msgspec.structs.replace(schedule, learning_rate="linear", steps=8)
+    assert learning_rate_factor(falling, 4, 0.0) == 1.5
+
+
+def test_factors_are_written_behind_their_steps() -> None:
+    assert parse_factors("") == ()
+    assert parse_factors(" 0:1  300:0.1 ") == ((0, 1.0), (300, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("3", "expected STEP:FACTOR, such as 0:1 300:0.1, got '3'"),
+        ("a:1", "expected STEP:FACTOR"),
+        ("-1:1", "expected steps that ascend from 0 or more, got '-1:1'"),
+        ("0:1 0:2", "expected steps that ascend"),
+        ("0:-1", "expected factors from 0 to 1000, got '0:-1'"),
+        ("0:nan", "expected factors"),
+        ("0:1001", "expected factors"),
+    ],
+)
+def test_other_texts_are_no_factors(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse_factors(text)

@@ -34,6 +34,7 @@ def test_a_run_without_an_end_gets_a_schedule_that_needs_none(changes: dict[str,
 
 def test_the_strategy_takes_every_choice_from_the_configuration() -> None:
     schedule = {"learning_rate": "cosine", "sigma": "linear", "warmup_steps": 3, "steps": 9, "duration_s": 4.5}
+    schedule["factors"] = ((0, 1.0), (5, 0.5))
     choices = {
         "group_size": 6,
         "population_limit": 600,
@@ -56,6 +57,7 @@ def test_the_strategy_takes_every_choice_from_the_configuration() -> None:
         weight_decay_towards="start",
         learning_rate_schedule="cosine",
         sigma_schedule="linear",
+        learning_rate_factors="0:1 5:0.5",
         warmup_steps=3,
         steps=9,
         duration=4.5,

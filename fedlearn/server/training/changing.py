@@ -20,6 +20,7 @@ AT_WORK = frozenset(
         "exchange",
         "keep_journal",
         "learning_rate",
+        "learning_rate_factors",
         "learning_rate_schedule",
         "max_learning_rate",
         "max_population",
