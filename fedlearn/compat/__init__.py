@@ -4,8 +4,20 @@ from fedlearn.compat.crew import await_seat, serve
 from fedlearn.compat.layers import Layers
 from fedlearn.compat.optimizers import settings_of
 from fedlearn.compat.provider import ProviderNode as Node
-from fedlearn.compat.provider import ProviderTrainer as Trainer
+from fedlearn.compat.provider_trainer import ProviderTrainer as Trainer
+from fedlearn.compat.provider_trainer import model_fusion
 from fedlearn.compat.roles import clusterize, set_seed
 from fedlearn.compat.sharing import SharedBatch
 
-__all__ = ["Layers", "Node", "SharedBatch", "Trainer", "await_seat", "clusterize", "serve", "set_seed", "settings_of"]
+__all__ = [
+    "Layers",
+    "Node",
+    "SharedBatch",
+    "Trainer",
+    "await_seat",
+    "clusterize",
+    "model_fusion",
+    "serve",
+    "set_seed",
+    "settings_of",
+]

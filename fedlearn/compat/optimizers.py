@@ -1,11 +1,14 @@
 """Optimizers as PyTorch's users name them, as settings of a run."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from fedlearn.tasks.task import Setting
+
+LrScheduler = type[torch.optim.lr_scheduler.LRScheduler]
 
 _NAMES = {"lr": "learning_rate", "weight_decay": "weight_decay", "momentum": "beta1"}
 _DEFAULT_LR = {torch.optim.Adam: 1e-3, torch.optim.AdamW: 1e-3, torch.optim.SGD: 1e-3}
@@ -41,24 +44,27 @@ def settings_of(optimizer: type[torch.optim.Optimizer], options: Mapping[str, An
     return settings
 
 
-def schedule_of(
-    scheduler: type[torch.optim.lr_scheduler.LRScheduler] | None, options: Mapping[str, Any]
-) -> tuple[dict[str, Setting], tuple[str, ...]]:
-    """The setting of a run that stands for a scheduler, and a note where there is none and the rate stays as it is.
+def rate_factors(scheduler: LrScheduler | None, options: Mapping[str, Any], rate: float, *, epochs: int) -> list[float]:
+    """The factors on the learning rate in each epoch, as PyTorch's own scheduler has them; empty without one.
 
-    A rate that falls does so until the run ends, whatever number of epochs the options name.
+    Where it has no more steps, the last factor stays.
     """
     if scheduler is None:
-        return {}, ()
-    if scheduler is torch.optim.lr_scheduler.CosineAnnealingLR and not options.get("eta_min"):
-        return {"learning_rate_schedule": "cosine"}, ()
-    if scheduler is torch.optim.lr_scheduler.PolynomialLR and options.get("power", 1.0) == 1.0:
-        return {"learning_rate_schedule": "linear"}, ()
-    given = ", ".join(f"{name}={value!r}" for name, value in options.items())
-    return {}, (
-        f"lr_scheduler: the rate is constant in place of {scheduler.__name__}({given}); CosineAnnealingLR and "
-        "PolynomialLR fall to 0 at the end",
-    )
+        return []
+    found: list[float] = []
+    stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=rate, momentum=0.9)
+    made = scheduler(stand_in, **options)
+    with suppress(ValueError):  # of a scheduler whose steps are over
+        for _ in range(epochs):
+            found.append(float(stand_in.param_groups[0]["lr"]) / rate)
+            stand_in.step()
+            made.step()
+    return found
+
+
+def follows_figures(scheduler: LrScheduler | None) -> bool:
+    """Whether a scheduler goes by what is measured, which is not known before."""
+    return scheduler is not None and issubclass(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
 
 
 def _is_meant(optimizer: type[torch.optim.Optimizer], weight_decay: float) -> bool:

@@ -14,7 +14,7 @@ from tests.acceptance.programs import EXAMPLES, TORCHRUN, assert_ends, begin
 from tests.end_to_end.processes import ended_at_exit, free_port, metrics_of, output_of
 from tests.patience import LIMIT_S
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.numpy")
 
 CNN_SHAPES = {
@@ -178,6 +178,45 @@ def test_three_providers_reach_what_plain_adam_reaches(tmp_path: Path) -> None:
     )
     assert len(losses) == len(accuracies) == 20
     assert accuracy_of(said) >= 0.955  # plain Adam of that rate: 0.95 to 0.978, by the seed
+
+
+def typed_providers(folder: Path, epochs: int) -> str:
+    """What the first of three providers says, whose scripts name 100 epochs."""
+    pytest.importorskip("sklearn")
+    for path in (originals.FOLDER / "providers").glob("*.txt"):
+        typed = path.read_text().replace("from ravnest", "from fedlearn.compat").replace("=100,", f"={epochs},")
+        for number in range(3):
+            name = path.stem if path.stem != "provider" else f"provider_{number}"
+            (folder / f"{name}.py").write_text(typed.replace("node_0", f"node_{number}"))
+    (folder / "node_data").mkdir()
+    nodes = {n: {"IP": f"0.0.0.0:{free_port()}", "benchmarks": {"ram": 8, "bandwidth": 10}} for n in range(3)}
+    (folder / "node_data" / "node_configs.json").write_text(json.dumps(nodes))
+    assert said_by(script(str(folder / "cluster_formation.py"), folder=folder)) == ""
+    nodes_of = [script(str(folder / f"provider_{number}.py"), folder=folder) for number in (2, 1, 0)]
+    with ended_at_exit(*nodes_of):
+        said = said_by(nodes_of[-1])
+        for node in nodes_of:
+            assert_ends(node)
+    assert len(metrics_of(folder)) == 17 * epochs
+    return said
+
+
+def test_scripts_of_providers_train_as_they_stand(tmp_path: Path) -> None:
+    from fedlearn.compat import model_fusion
+
+    said = typed_providers(tmp_path, epochs=6)
+    assert float(re.findall(r"^Accuracy: (\S+)$", said, flags=re.M)[0]) >= 0.85
+    state = torch.load(model_fusion(cluster_id=0, folder=tmp_path))
+    assert state["bn_1.running_var"].shape == (16,)
+
+
+@pytest.mark.long
+def test_scripts_of_providers_reach_what_plain_adam_reaches(tmp_path: Path) -> None:
+    said = typed_providers(tmp_path, epochs=100)
+    (accuracy,) = re.findall(r"^Accuracy: (\S+)$", said, flags=re.M)
+    print(f"accuracy {accuracy}")
+    assert float(accuracy) >= 0.97
+    assert len(figures_in(tmp_path / "val_accuracies.txt")) == 1
 
 
 def curve_fit(folder: Path, epochs: int, port: int = 0) -> list[float]:

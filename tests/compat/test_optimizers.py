@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from fedlearn.compat.optimizers import schedule_of, settings_of  # noqa: E402
+from fedlearn.compat.optimizers import follows_figures, rate_factors, settings_of  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -43,16 +43,26 @@ def test_what_has_no_meaning_here_is_refused_with_the_remedy(name: str, options:
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
-        ("CosineAnnealingLR", {"T_max": 20}, "cosine"),
-        ("CosineAnnealingLR", {"T_max": 20, "eta_min": 0.0}, "cosine"),
-        ("CosineAnnealingLR", {"T_max": 20, "eta_min": 0.1}, None),
-        ("PolynomialLR", {"total_iters": 20}, "linear"),
-        ("PolynomialLR", {"power": 2.0}, None),
-        ("StepLR", {"step_size": 3}, None),
+        ("StepLR", {"step_size": 2, "gamma": 0.5}, [1.0, 1.0, 0.5, 0.5]),
+        ("MultiStepLR", {"milestones": [1, 3]}, [1.0, 0.1, 0.1, 0.01]),
+        ("ExponentialLR", {"gamma": 0.5}, [1.0, 0.5, 0.25, 0.125]),
+        ("LambdaLR", {"lr_lambda": lambda epoch: 1 / (epoch + 1)}, [1.0, 0.5, 1 / 3, 0.25]),
+        ("CosineAnnealingLR", {"T_max": 4, "eta_min": 0.1}, [1.0, 0.92677670, 0.75, 0.57322330]),
+        ("LinearLR", {"start_factor": 0.5, "total_iters": 2}, [0.5, 0.75, 1.0, 1.0]),
+        ("PolynomialLR", {"total_iters": 4}, [1.0, 0.75, 0.5, 0.25]),
     ],
 )
-def test_a_scheduler_becomes_a_schedule_or_a_note(name: str, options: dict[str, Any], expected: str | None) -> None:
-    settings, notes = schedule_of(getattr(torch.optim.lr_scheduler, name), options)
-    assert settings == ({} if expected is None else {"learning_rate_schedule": expected})
-    assert [note.startswith("lr_scheduler: the rate is constant") for note in notes] == [True] * (expected is None)
-    assert schedule_of(None, {}) == ({}, ())
+def test_a_scheduler_is_followed_epoch_by_epoch(name: str, options: dict[str, Any], expected: list[float]) -> None:
+    assert rate_factors(getattr(torch.optim.lr_scheduler, name), options, 0.2, epochs=4) == pytest.approx(expected)
+
+
+def test_the_last_factor_of_a_scheduler_stays() -> None:
+    options = {"max_lr": 0.2, "total_steps": 3}
+    assert len(rate_factors(torch.optim.lr_scheduler.OneCycleLR, options, 0.2, epochs=9)) == 4
+
+
+def test_without_a_scheduler_there_are_no_factors() -> None:
+    assert rate_factors(None, {}, 0.2, epochs=4) == []
+    assert follows_figures(torch.optim.lr_scheduler.ReduceLROnPlateau)
+    assert not follows_figures(torch.optim.lr_scheduler.StepLR)
+    assert not follows_figures(None)

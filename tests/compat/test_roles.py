@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn  # noqa: E402
 
-from fedlearn.compat.roles import clusterize, set_seed  # noqa: E402
+from fedlearn.compat.roles import Place, clusterize, set_seed  # noqa: E402
 
 
 def model() -> nn.Module:
@@ -63,3 +63,36 @@ def test_a_seed_makes_initial_weights_the_same() -> None:
     first = torch.rand(3)
     set_seed(42)
     assert torch.equal(first, torch.rand(3))
+
+
+def test_a_file_of_nodes_says_how_many_there_are_and_where_the_first_one_is(tmp_path: Path) -> None:
+    benchmarks = {"ram": 8, "bandwidth": 10}
+    path = tmp_path / "node_configs.json"
+    assert Place.of_file(path) == Place()
+
+    def of(*addresses: str) -> Place:
+        path.write_text(json.dumps({n: {"IP": each, "benchmarks": benchmarks} for n, each in enumerate(addresses)}))
+        return Place.of_file(path)
+
+    assert of("0.0.0.0:8080", "0.0.0.0:8081") == Place(2, "127.0.0.1", 8080)
+    assert of("0.0.0.0:8080", "192.0.2.1:8081") == Place(2, "0.0.0.0", 8080)
+    assert of("192.0.2.1:5", "192.0.2.2:6", "192.0.2.3:6") == Place(3, "192.0.2.1", 5)
+    with pytest.raises(ValueError, match=r"node 0: IP: expected HOST:PORT, got '192.0.2.1'"):
+        of("192.0.2.1")
+
+
+def test_the_model_is_kept_beside_the_file_of_nodes(tmp_path: Path) -> None:
+    node = {"IP": "192.0.2.1:1", "benchmarks": {"ram": 1, "bandwidth": 10}}
+    (tmp_path / "nodes.json").write_text(json.dumps({"0": node}))
+    given = model()
+    clusterize(model=given, example_args=(torch.rand(4, 8),), nodes=tmp_path / "nodes.json")
+    kept = torch.load(tmp_path / "model.pt", weights_only=False)
+    torch.testing.assert_close(kept.state_dict(), given.state_dict())
+
+
+def test_a_model_with_dropout_and_batch_norms_has_clusters(tmp_path: Path) -> None:
+    node = {"IP": "192.0.2.1:1", "benchmarks": {"ram": 1, "bandwidth": 10}}
+    (tmp_path / "nodes.json").write_text(json.dumps({"0": node}))
+    made = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2))
+    found = clusterize(model=made, example_args=(torch.rand(4, 8),), nodes=tmp_path / "nodes.json")
+    assert len(found.crews) == 1

@@ -1,0 +1,59 @@
+"""Batch norms and dropout of models that are trained in parts."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from fedlearn.compat.normalization import measure_averages, without_training_mode  # noqa: E402
+
+
+def model() -> nn.Sequential:
+    torch.manual_seed(5)
+    made = nn.Sequential(nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3), nn.Flatten(), nn.BatchNorm1d(27, affine=False))
+    with torch.no_grad():
+        made[1].load_state_dict({"weight": torch.tensor([0.5, 2.0, -1.0]), "bias": torch.ones(3)}, strict=False)
+    return made
+
+
+def test_a_part_is_normalized_by_its_own_rows_as_in_training() -> None:
+    whole, x = model().train(), torch.randn(6, 1, 4, 4)
+    made, note = without_training_mode(whole)
+    torch.testing.assert_close(made(x), whole(x))
+    assert note == ""
+    assert dict(made.named_parameters()).keys() == dict(whole.named_parameters()).keys()
+
+
+def test_the_given_model_keeps_its_batch_norms_and_its_mode() -> None:
+    whole = model().train()
+    without_training_mode(whole)
+    assert isinstance(whole[1], nn.BatchNorm2d)
+    assert whole.training
+
+
+def test_dropout_is_left_out_and_told() -> None:
+    made, note = without_training_mode(nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2)).train())
+    assert note == "dropout: all units take part in every step"
+    assert not made.training
+    assert without_training_mode(nn.Dropout(0.0))[1] == ""
+
+
+def test_averages_are_those_of_the_rows() -> None:
+    whole, x = model(), 3.0 + 2.0 * torch.randn(40, 1, 4, 4)
+    momentum = whole[1].momentum
+    measure_averages(whole, torch.split(x, 10))
+    convolved = whole[0](x)
+    torch.testing.assert_close(whole[1].running_mean, convolved.mean((0, 2, 3)))
+    assert whole[1].momentum == momentum
+    assert not whole.training
+    torch.testing.assert_close(whole(x).mean(0), torch.zeros(27), atol=0.05, rtol=0)
+
+
+def test_a_model_without_averages_is_left_as_it_is() -> None:
+    plain = nn.Linear(2, 2)
+    before = copy.deepcopy(plain.state_dict())
+    measure_averages(plain, [])
+    assert all(torch.equal(before[name], tensor) for name, tensor in plain.state_dict().items())
