@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,20 @@ async def test_orders_that_pile_up_are_answered_with_goodbye_before_they_take_th
     budget, heard, over = MemoryBudget(2**20), list[Message](), asyncio.Event()
     monkeypatch.setattr(Worker, "bytes_waiting", property(lambda _: budget.max_waiting_bytes + excess))
 
+    heard_above, failures = asyncio.Event(), list[str]()
+    take, fail = RelayProcess._receive, Worker.fail
+
+    def taken(relay: RelayProcess, message: Message) -> None:
+        take(relay, message)
+        heard_above.set()
+
+    def failed(worker: Worker, reason: str, *, is_welcome_back: bool) -> Any:  # noqa: ANN401 (as in Worker)
+        failures.append(reason)
+        return fail(worker, reason, is_welcome_back=is_welcome_back)
+
+    monkeypatch.setattr(RelayProcess, "_receive", taken)
+    monkeypatch.setattr(Worker, "fail", failed)
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         channel = Channel(Connection("server", now=0.0), TcpStream(reader, writer), max_queued_bytes=2**20)
 
@@ -52,6 +67,8 @@ async def test_orders_that_pile_up_are_answered_with_goodbye_before_they_take_th
     async with asyncio.timeout(LIMIT_S), await asyncio.start_server(serve, "127.0.0.1", 0) as listener:
         host, port = listener.sockets[0].getsockname()
         running = asyncio.create_task(relay_of(Address(host, port), budget).run())
+        await heard_above.wait()
+        assert len(failures) == excess  # else nobody would end the conversation
         await over.wait()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
