@@ -44,7 +44,8 @@ def test_something_is_always_sent() -> None:
     assert fitting_window(1, [(100, 1000, 1000)]) == 1
 
 
-def test_a_message_fits_where_another_one_waits() -> None:
-    batch = fitting_batch(64, [(0, MB, 0), (10 * MB, 50_000, 10_000)])
+@pytest.mark.parametrize("group_bytes", [10_000, 200_000])
+def test_a_message_fits_where_another_one_waits(group_bytes: int) -> None:
+    batch = fitting_batch(64, [(0, MB, 0), (10 * MB, 50_000, group_bytes)])
     share = 10 * MB // SHARES
-    assert 2 * (batch * 50_000 + 10_000) <= share < 2 * ((batch + 1) * 50_000 + 10_000)
+    assert 2 * (batch * 50_000 + group_bytes) <= share < 2 * ((batch + 1) * 50_000 + group_bytes)

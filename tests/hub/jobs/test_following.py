@@ -15,6 +15,7 @@ from fedlearn.hub.settings import HubSettings
 from fedlearn.storage.runs import RunFolder
 from tests.board.folders import show_status, write_sample, write_steps
 from tests.hub.conftest import Scripted, ended
+from tests.patience import LIMIT_S
 
 JOB = b'{"model_config": {"type": "transformer"}}'
 
@@ -109,7 +110,7 @@ def test_more_epochs_than_steps_are_one_step_each(run: RunFolder) -> None:
 
 
 async def gathered(stream: AsyncIterator[bytes]) -> bytes:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT_S):
         return b"".join([piece async for piece in stream])
 
 
