@@ -101,7 +101,7 @@ def test_a_run_of_a_given_duration_ends_by_itself(tmp_path: Path) -> None:
     with ended_at_exit(server):
         printed, read = wait_for(server, r"the 1 s of training are over; step \d+ is saved; go on with: (.*)$")
         assert server.wait(timeout=LIMIT_S) == 0
-    assert len(metrics_of(tmp_path)) >= 3
+    assert metrics_of(tmp_path)
     assert "equal to" in fedlearn("replay", "1", folder=tmp_path)
     # Twice the duration, or twice the time that passed where the machine was busy.
     (duration,) = re.findall(r" --duration (\d+)$", printed)
