@@ -101,6 +101,13 @@ class Caller:
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(SOON_S)
+        try:
+            self._connect(source)
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def _connect(self, source: str) -> None:
         if source:
             self.socket.bind((source, 0))
         self.socket.connect((self.address.host, self.address.port))

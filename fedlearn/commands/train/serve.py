@@ -103,7 +103,9 @@ def add_serve(parser: Parser) -> None:
         help="C crews of S local volunteers that cut a vocabulary between them; sets seats, shards and volunteers",
     )
     add_output(parser).add_argument(
-        "--verbose", action="store_true", help="print how settings were chosen, too; the board shows it as well"
+        "--verbose",
+        action="store_true",
+        help="print how settings were chosen and when own volunteers join; the board shows it as well",
     )
     parser.add_argument("--tell", type=int, help=argparse.SUPPRESS)  # what a supervisor reads
     schemas: dict[type[msgspec.Struct], list[str]] = {}
