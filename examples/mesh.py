@@ -1,17 +1,14 @@
-"""Crews whose seats share a vocabulary, several of them beside each other, started by torchrun.
+"""The model of `tp.py` on a mesh of ranks, started by torchrun.
 
 torchrun --nproc_per_node=4 examples/mesh.py
+torchrun --nproc_per_node=4 examples/mesh.py --shards=2
 
-Two crews of two seats, unless `--shards` says otherwise: the crews try different members of a step, the seats of a crew
-hold different rows. After every step each seat's digest is that of its part of the server's replica, or its members do
-not count: so there is one digest for all. Options are those of `tp.py`.
+All ranks hold the whole model and share the rows of each batch. With --shards=2 pairs of ranks are crews, which try
+different members of a step, and the ranks of a crew hold different rows of the vocabulary. After every step each rank's
+digest is that of the server's replica, or of its part: so there is one digest for all. Options are those of `tp.py`.
 """
-
-import os
 
 from tp import main
 
-from fedlearn.launch.gang import GangRank
-
 if __name__ == "__main__":
-    main(shards=max(GangRank.of(os.environ).size // 2, 1))
+    main()

@@ -1,11 +1,12 @@
-"""A character model whose vocabulary is in shards, started by torchrun: rank 0 serves and has a seat, as all others do.
+"""A character model on several ranks, started by torchrun: rank 0 serves and computes, every other rank joins it.
 
 torchrun --nproc_per_node=2 examples/tp.py --epochs=4 --batch_size=50 --lr=0.01 --model_name=tp_02
 torchrun --nproc_per_node=2 examples/tp.py --check
 
-Each seat of a crew holds some rows of the embedding and of the head, which is tied to it; the first holds the layers
-between, too. `--check` trains a few steps, once more in one process with the vocabulary whole, and compares the losses.
-Needs fedlearn[torch].
+Each rank holds the whole model, and they share the rows of each batch. With --shards=2 the ranks of a crew hold some
+rows each of the embedding and of the head, which is tied to it, and the first the layers between, too; training is
+forward only then. `--check` trains some steps so, once more in one process with the vocabulary whole, and compares the
+losses. Needs fedlearn[torch].
 """
 
 import argparse
@@ -19,13 +20,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import fedlearn
-from fedlearn.compat import await_seat, serve
+from fedlearn.compat import SharedBatch, await_seat, serve
 from fedlearn.launch.gang import GangRank
 
 CONTEXT = 8
 WIDTH = 32
 STEPS_PER_EPOCH = 25
-CHECKED_STEPS = 3
 TOLERANCE = 1e-5
 
 text = inspect.getsource(argparse)
@@ -59,27 +59,33 @@ def options():
     parser.add_argument("--batch_size", type=int, default=50)
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--model_name", default="tp_02", help="the model is written to MODEL_NAME.safetensors")
-    parser.add_argument("--shards", type=int, help="seats of a crew (default: all processes are one crew)")
+    parser.add_argument("--shards", type=int, default=0, help="ranks of a crew that share a vocabulary")
     parser.add_argument("--port", type=int, default=55562, help="of rank 0, for activations and losses")
-    parser.add_argument("--check", action="store_true", help="compare a few steps with those of one process")
+    parser.add_argument("--check", type=int, nargs="?", const=3, default=0, metavar="STEPS",
+                        help="compare so many steps in shards with those of one process (default: 3)")  # fmt: skip
     return parser.parse_args()
 
 
-def main(shards=None):
+def main():
     given, place = options(), GangRank.of(os.environ)
     host = "127.0.0.1" if place.is_on_one_machine else place.master
     if place.rank > 0:
         raise SystemExit(await_seat(host, given.port, name=f"rank-{place.rank}"))
-    shards = given.shards or shards or place.size
+    shards = given.shards or (place.size if given.check else 0)
+    batch = SharedBatch.of(given.batch_size, 1 if shards else place.size)
     held_out, data = {"text": windows[::10].copy()}, {"text": np.delete(windows, np.s_[::10], axis=0)}
     task = fedlearn.supervised(
-        Characters, loss, data, held_out=held_out, batch_size=given.batch_size, metrics={"loss": loss}
+        Characters, loss, data, held_out=held_out, batch_size=batch.part_size, metrics={"loss": loss}
     )
     host = host if place.is_on_one_machine else "0.0.0.0"
     settings = {
-        "steps": CHECKED_STEPS if given.check else given.epochs * STEPS_PER_EPOCH, "learning_rate": given.lr,
+        "steps": given.check or given.epochs * STEPS_PER_EPOCH, "learning_rate": given.lr, "optimizer": "adam",
+    }  # fmt: skip
+    forward_only = {
         "sigma": 0.02, "group_size": 64, "population_limit": 256, "max_population": 256, "time_per_step": 60.0,
     }  # fmt: skip
+    by_gradients = {"gather": place.size, "learning_rate_schedule": "constant", **batch.settings}
+    settings |= forward_only if shards else by_gradients
 
     def evaluated(step, train_loss, figures, _):
         print(
@@ -87,10 +93,11 @@ def main(shards=None):
         )
 
     trained = serve(
-        task, host=host, port=given.port, volunteers=1, seats=shards, shards=shards, every=STEPS_PER_EPOCH,
-        looked=evaluated, **settings,
+        task, host=host, port=given.port, volunteers=1, every=STEPS_PER_EPOCH, looked=evaluated,
+        **({"seats": shards, "shards": shards} if shards else {}), **settings,
     )  # fmt: skip
-    print(f"{place.size // shards} crews of {shards} shards; digest {trained.digest} after step {trained.step}")
+    crews = f"{place.size // shards} crews of {shards} shards" if shards else f"{place.size} ranks with the whole model"
+    print(f"{crews}; digest {trained.digest} after step {trained.step}")
     if given.check:
         one = serve(task, host=host, port=given.port, volunteers=1, seats=1, **settings)
         largest = np.max(np.abs(np.array(trained.losses) - np.array(one.losses)) / np.array(one.losses))

@@ -5,6 +5,7 @@ averages are measured afterwards, with the trained weights.
 """
 
 import copy
+import threading
 from collections.abc import Iterable
 from typing import final
 
@@ -12,6 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+
+LOCKS = type(threading.Lock()), type(threading.RLock())
+"""Types of what modules may have that can't be copied, and is shared by their copies."""
 
 ENOUGH_ROWS = 4096
 """Rows by which averages are measured."""
@@ -42,7 +46,8 @@ def without_training_mode(model: nn.Module) -> tuple[nn.Module, str]:
 
     Parameters keep their names.
     """
-    made = copy.deepcopy(model).eval()
+    locks = [value for module in model.modules() for value in vars(module).values() if isinstance(value, LOCKS)]
+    made = copy.deepcopy(model, {id(lock): lock for lock in locks}).eval()
     for parent in list(made.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, _BatchNorm):

@@ -117,9 +117,20 @@ def test_a_vocabulary_in_shards_has_the_losses_of_one_process(tmp_path: Path) ->
     assert 0 < float(largest) <= 1e-5
 
 
+@pytest.mark.parametrize(("name", "n_ranks"), [("tp.py", 2), pytest.param("mesh.py", 4, marks=pytest.mark.long)])
+def test_ranks_with_the_whole_model_learn_characters_by_gradients(tmp_path: Path, name: str, n_ranks: int) -> None:
+    said = vocabulary_gang(name, n_ranks, tmp_path, "--epochs=4", "--batch_size=50", "--lr=0.01")
+    assert f"{n_ranks} ranks with the whole model" in said
+    assert len(metrics_of(tmp_path)) == 4 * 25
+    losses = [float(loss) for loss in re.findall(r"evaluation loss (\S+)$", said, flags=re.M)]
+    assert len(losses) == 4
+    assert losses[-1] < 2.65  # plain Adam: 2.50 to 2.54, by the seed
+    assert (tmp_path / "tp_02.safetensors").exists()
+
+
 @pytest.mark.long
 def test_crews_of_shards_have_one_digest_after_every_step(tmp_path: Path) -> None:
-    said = vocabulary_gang("mesh.py", 4, tmp_path, "--epochs=1")
+    said = vocabulary_gang("mesh.py", 4, tmp_path, "--epochs=1", "--shards=2")
     assert "2 crews of 2 shards" in said
     assert len(metrics_of(tmp_path)) == 25
     assert "is sent its part again" not in said

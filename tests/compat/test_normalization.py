@@ -1,6 +1,7 @@
 """Batch norms and dropout of models that are trained in parts."""
 
 import copy
+import threading
 
 import pytest
 
@@ -32,6 +33,14 @@ def test_the_given_model_keeps_its_batch_norms_and_its_mode() -> None:
     without_training_mode(whole)
     assert isinstance(whole[1], nn.BatchNorm2d)
     assert whole.training
+
+
+def test_a_lock_is_shared_by_copies() -> None:
+    whole = nn.Linear(2, 2)
+    whole.lock = threading.Lock()  # type: ignore[assignment]
+    made, _ = without_training_mode(whole)
+    assert made.lock is whole.lock
+    assert made.weight is not whole.weight
 
 
 def test_dropout_is_left_out_and_told() -> None:
