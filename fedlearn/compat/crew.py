@@ -10,7 +10,7 @@ from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.client.lending.machine import free_bytes
 from fedlearn.client.lending.policy import LendingPolicy
 from fedlearn.compat.gathering import Gathering
-from fedlearn.compat.looking import Looks, Told
+from fedlearn.compat.looking import Looks, OnLook
 from fedlearn.coordination.golden import check_core
 from fedlearn.launch.launcher import GIVE_UP_S
 from fedlearn.library.trained import Trained
@@ -38,14 +38,14 @@ def serve(
     port: int,
     every: int = 0,
     gather: int = 0,
-    looked: Told | None = None,
+    looked: OnLook | None = None,
     feed: Feed | None = None,
     callbacks: Iterable[Callback] = (),
     **settings: Value,
 ) -> Trained:
     """Serves a run of the task until it ends, and gives the trained run; the task travels as a graph.
 
-    After each `every` steps and at the end `looked` is told the step, its loss, the task's metrics, and the weights by
+    After each `every` steps and at the end `looked` is given the step, its loss, the task's metrics, and the weights by
     name. Another thread measures and tells, and training goes on meanwhile. It begins when `gather` volunteers have
     joined. With a `feed` each step waits for the data that it brings, and no figures are shown, since whoever feeds
     knows better ones. `settings` are those of `fedlearn serve`.
@@ -70,7 +70,7 @@ def serve(
         )
         trainer, _ = Trainer.open(run, feed=feed)
         held.callback(trainer.close)
-        looks = held.enter_context(Looks(task, trainer.copy, every=every, told=looked))
+        looks = held.enter_context(Looks(task, trainer.copy, every=every, on_look=looked))
         serve_run(
             trainer,
             listening,

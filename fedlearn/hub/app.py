@@ -182,8 +182,8 @@ class Hub:
         record = await self._ended(asked)
         self.jobs.train(record, training)
         begun = record.training or training
-        told = {"message": "Training started", "epochs": begun.epochs, "learning_rate": begun.learning_rate}
-        return json_of(told | ({"wire": begun.codec} if record.seats else {}))
+        answer = {"message": "Training started", "epochs": begun.epochs, "learning_rate": begun.learning_rate}
+        return json_of(answer | ({"wire": begun.codec} if record.seats else {}))
 
     async def stop(self, asked: Request) -> Response:
         """Stops the training of a job; `train` resumes it."""

@@ -10,7 +10,7 @@ from fedlearn.storage.logs.metrics import StepMetrics
 
 pytest.importorskip("torch")
 
-from fedlearn.compat.looking import Looks, Told
+from fedlearn.compat.looking import Looks, OnLook
 from tests.run_folders import fit_task
 
 
@@ -21,8 +21,8 @@ def metrics(step: int) -> StepMetrics:
     )  # fmt: skip
 
 
-def looks(weights: Float32Array, told: Told, every: int) -> Looks:
-    return Looks(fit_task().task, weights.copy, every=every, told=told)
+def looks(weights: Float32Array, on_look: OnLook, every: int) -> Looks:
+    return Looks(fit_task().task, weights.copy, every=every, on_look=on_look)
 
 
 def test_every_so_many_steps_are_looked_at_as_they_were_when_the_step_was_over() -> None:

@@ -50,7 +50,7 @@ class Scripted:
     def find(cls, process: Process) -> "Scripted | None":
         return cls.alive.get(process.pid)
 
-    def told(self) -> Serving | None:
+    def report(self) -> Serving | None:
         says, self.says = self.says, None
         return says
 

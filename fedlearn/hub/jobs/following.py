@@ -62,42 +62,42 @@ class Telling:
 
     def read(self) -> bytes:
         """The new events as server-sent events; empty if there are none."""
-        lines, told = self._steps.read()[0], b""
+        lines, events = self._steps.read()[0], b""
         for line in lines:
-            told += self._step(line)
-        told += _event("timing_stats", lines[-1].step, _timing(lines[-1])) if told else b""
+            events += self._step(line)
+        events += _event("timing_stats", lines[-1].step, _timing(lines[-1])) if events else b""
         for sample in self._samples.read()[0]:
-            told += self._sample(sample)
+            events += self._sample(sample)
         # An examination may have been left out, since the one before it took so long.
         while len(self._ended) > 1:
-            told += self._epoch()
-        return told
+            events += self._epoch()
+        return events
 
     def end(self) -> bytes:
         """The epochs whose weights were never measured."""
-        told = self.read()
+        events = self.read()
         while self._ended:
-            told += self._epoch()
-        return told
+            events += self._epoch()
+        return events
 
     def _step(self, line: StepMetrics) -> bytes:
         if line.loss is not None:
             self._losses.append(line.loss)
-        told = _event("training_data", line.step, self._training(line)) if line.step > self._after else b""
+        events = _event("training_data", line.step, self._training(line)) if line.step > self._after else b""
         if (line.step + 1) % self._per_epoch == 0:
             mean = sum(self._losses) / len(self._losses) if self._losses else None
             self._losses.clear()
             if line.step > self._after:
                 self._ended.append(((line.step + 1) // self._per_epoch, mean))
-        return told
+        return events
 
     def _sample(self, sample: Sample) -> bytes:
         """The epochs that had ended when the weights were measured."""
         self._figures, self._measured = sample.figures, sample.step
-        told = b""
+        events = b""
         while self._ended and self._ended[0][0] * self._per_epoch <= sample.step:
-            told += self._epoch()
-        return told
+            events += self._epoch()
+        return events
 
     def _training(self, line: StepMetrics) -> dict[str, Any]:
         return {
@@ -111,14 +111,14 @@ class Telling:
 
     def _epoch(self) -> bytes:
         epoch, loss = self._ended.pop(0)
-        told = {
+        epoch_figures = {
             "epoch": epoch,
             "loss": loss,
             "accuracy": self._figures.get("accuracy"),
             "validation": self._figures,
             "validated_at_step": self._measured if self._figures else None,
         }
-        return _event("epoch_stats", epoch * self._per_epoch - 1, told)
+        return _event("epoch_stats", epoch * self._per_epoch - 1, epoch_figures)
 
 
 def _timing(line: StepMetrics) -> dict[str, Any]:
@@ -144,10 +144,10 @@ async def follow_events(jobs: Jobs, record: JobRecord, after: int) -> AsyncItera
         over = record.status in OVER
         if telling is None:
             telling = await asyncio.to_thread(_begin, jobs, record, after)
-        told = await asyncio.to_thread(telling.read) if telling is not None else b""
-        if told:
+        events = await asyncio.to_thread(telling.read) if telling is not None else b""
+        if events:
             silent_s = 0.0
-            yield told
+            yield events
         elif over:
             if telling is not None:
                 yield await asyncio.to_thread(telling.end)

@@ -215,7 +215,7 @@ class Jobs:
         """Checks which run each process has, and whether it is alive."""
         for number, served in list(self._served.items()):
             record = self.records[number]
-            if (begun := served.told()) is not None:
+            if (begun := served.report()) is not None:
                 record.run, record.port = Path(begun.folder).name, begun.port
                 self.folder(record).save(record)
                 self._devices.wake()

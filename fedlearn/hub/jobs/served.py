@@ -15,7 +15,7 @@ from fedlearn.system.processes import program
 
 FEDLEARN = tuple(program([]))
 
-MAX_TOLD_BYTES = 64 * 1024
+MAX_REPORT_BYTES = 64 * 1024
 
 GONE = 256
 """Stands for the exit code of a process that another hub started, which can't be known."""
@@ -28,7 +28,7 @@ class Served:
     def __init__(self, process: Process, child: subprocess.Popen[bytes] | None, reading: int | None) -> None:
         self.process = process
         self._child, self._reading = child, reading
-        self._told = b""
+        self._report = b""
 
     @classmethod
     def start(cls, arguments: Sequence[str], *, log: Path) -> Self:
@@ -60,21 +60,21 @@ class Served:
         """The process of a record, if it is still alive."""
         return cls(process, None, None) if _created(process.pid) == process.created else None
 
-    def told(self) -> Serving | None:
+    def report(self) -> Serving | None:
         """The run that the process serves and the port at which it listens, given once, as soon as it reports them."""
         if self._reading is None:
             return None
         try:
-            piece = os.read(self._reading, MAX_TOLD_BYTES)
+            piece = os.read(self._reading, MAX_REPORT_BYTES)
         except BlockingIOError:
             return None
-        self._told += piece
-        if piece and len(self._told) < MAX_TOLD_BYTES:
+        self._report += piece
+        if piece and len(self._report) < MAX_REPORT_BYTES:
             return None
         os.close(self._reading)
         self._reading = None
         try:
-            return msgspec.json.decode(self._told, type=Serving)
+            return msgspec.json.decode(self._report, type=Serving)
         except msgspec.DecodeError:
             return None  # it died first
 

@@ -48,8 +48,8 @@ def soon(what: Callable[[], object]) -> object:
 def test_a_server_says_once_which_run_it_has(start: Callable[[str], Served], tmp_path: Path) -> None:
     served = start("tells")
     try:
-        assert soon(served.told) == Serving("runs/1", 5001)
-        assert (served.told(), served.poll()) == (None, None)
+        assert soon(served.report) == Serving("runs/1", 5001)
+        assert (served.report(), served.poll()) == (None, None)
         assert (tmp_path / "log").read_text() == "begins None 1\n"
         served.terminate()
         assert soon(served.poll) == -15
@@ -60,14 +60,14 @@ def test_a_server_says_once_which_run_it_has(start: Callable[[str], Served], tmp
 def test_a_server_that_ends_before_it_says_anything_has_said_nothing(start: Callable[[str], Served]) -> None:
     served = start("ends")
     assert soon(served.poll) == 3
-    assert (served.told(), served.told()) == (None, None)
+    assert (served.report(), served.report()) == (None, None)
 
 
 def test_what_is_no_word_of_a_server_is_none(start: Callable[[str], Served], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_TOLD_BYTES", 100)
+    monkeypatch.setattr(module, "MAX_REPORT_BYTES", 100)
     served = start("babbles")
     try:
-        soon(lambda: served._reading is None or (served.told(), None)[1])
+        soon(lambda: served._reading is None or (served.report(), None)[1])
         assert served._reading is None
     finally:
         served.kill()
