@@ -39,8 +39,6 @@ BUILDS: dict[str, tuple[str, dict[str, str]]] = {
     "gcc -O0": ("g++", {"-O3": "-O0"}),
     "clang": ("clang++", {}),
     "clang -O0": ("clang++", {"-O3": "-O0"}),
-    "gcc -O1": ("g++", {"-O3": "-O1"}),
-    "aarch64 -O1": ("aarch64-linux-gnu-g++", {"-O3": "-O1"}),
     "gcc with contraction": ("g++", {"-ffp-contract=off": "-ffp-contract=fast"}),
     "aarch64": ("aarch64-linux-gnu-g++", {}),
     "aarch64 -O0": ("aarch64-linux-gnu-g++", {"-O3": "-O0"}),
@@ -103,7 +101,15 @@ def compile_kernels(tool: Callable[[str], str], flags: dict[str, list[str]]) -> 
         # Best first: were a symbol weak, the linker would take the copy that older processors cannot run.
         own = {name: [] if is_arm and name == "base" else flags[f"isa_flags_{name}"] for name in reversed(names)}
         assert set(changes) <= set(flags["replicated_flags"])
-        common = [tool(compiler), "-std=c++20", "-Wno-psabi", f"-I{SOURCES}", *(changes.get(f, f) for f in optimizing)]
+        cache = shutil.which("ccache")
+        common = [
+            *([cache] if cache else []),
+            tool(compiler),
+            "-std=c++20",
+            "-Wno-psabi",
+            f"-I{SOURCES}",
+            *(changes.get(f, f) for f in optimizing),
+        ]
         commands = {folder / f"{isa}.o": [*more, f"-DFEDLEARN_ISA={isa}", str(kernel)] for isa, more in own.items()}
         if files:  # as one: most of the time goes into the headers that all of them include
             whole = folder / "whole.cpp"
@@ -173,7 +179,8 @@ def encode_anew(out: Path, command: list[str]) -> None:
     text = assembly.read_text(encoding="utf-8")
     assert "{vex} vpdpbusd" in text
     assembly.write_text(text.replace("{vex} vpdpbusd", "vpdpbusd"), encoding="utf-8")
-    run([command[0], "-c", str(assembly), "-o", str(out)])
+    compiler = command[: command.index("-std=c++20")]
+    run([*compiler, "-c", str(assembly), "-o", str(out)])
 
 
 def run(command: list[str], **environment: str) -> str:

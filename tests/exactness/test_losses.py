@@ -37,7 +37,7 @@ def losses(tool: Tool, compile_kernels: Compile, tmp_path_factory: pytest.TempPa
 
     @cache
     def build(compiler: str, is_encoded_anew: bool) -> str:
-        name, dots = ("gcc -O1", "v3_vnni") if compiler == "g++" else ("aarch64 -O1", "dot")
+        name, dots = ("gcc -O0", "v3_vnni") if compiler == "g++" else ("aarch64 -O0", "dot")
         objects = []
         for kernel, files in ((REPLICATED, FILES), (RNN, [])):
             folder = tmp_path_factory.mktemp("losses")
