@@ -11,13 +11,17 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from fedlearn.text.tokenizers.tokenizer import tokenizer_from_json
-from tests.end_to_end.processes import SHORT_STEPS, ended_at_exit, fedlearn, metrics_of, start, wait_for
+from tests.end_to_end.processes import ended_at_exit, fedlearn, metrics_of, start, wait_for
 from tests.patience import LIMIT_S
 
 ROWS = 64
 """Pieces of a text that are read side by side, each from the initial state."""
 
 Weights = dict[str, NDArray[np.float32]]
+
+
+STEPS = ["--group-size", "16", "--population-limit", "1024", "--time-per-step", "60", "--sample-time", "2"]
+"""As many members on any machine, so that it learns as much on a busy one."""
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +32,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = ("abcdefgh"[letter] * length for letter, length in generator.integers([0, 3], [8, 12], (2000, 2)))
     (folder / "lines.txt").write_text("\n".join(lines))
     shape = ["--hidden-size", "16", "--context", "12", "--sequence-length", "12"]
-    given = ["--verbose", "--data", "lines.txt", "--documents", "lines", *shape, *SHORT_STEPS]
+    given = ["--verbose", "--data", "lines.txt", "--documents", "lines", *shape, *STEPS]
     server = start("server.py", "--volunteers", "0", "--port", "0", "--steps", "10", *given, folder=folder)
     with ended_at_exit(server):
         port, said = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
