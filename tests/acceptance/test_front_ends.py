@@ -158,7 +158,7 @@ def figures_in(path: Path) -> list[float]:
 
 
 def test_three_providers_hold_one_model_between_them_and_write_its_figures(tmp_path: Path) -> None:
-    said = providers(tmp_path, "--seats=3", "--epochs=1")
+    said = providers(tmp_path, "--seats=3", "--epochs=1", "--population=64")
     roles = re.findall(r"^node_(\d): cluster 0, (\w+),", said, flags=re.M)
     assert roles == [("0", "root"), ("1", "stem"), ("2", "leaf")]
     assert "3 nodes hold one model between them, so that training is forward only" in said

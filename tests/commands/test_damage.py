@@ -18,7 +18,7 @@ from fedlearn.storage.journal.segment import segments_in
 from fedlearn.storage.logs.metrics import read_last_metrics
 from tests.commands.recorded_run import options_of, recorded_run
 
-POSITIONS = 12
+POSITIONS = 7
 """Of each file, evenly spread from its first byte to its last."""
 
 SENTENCES = (StorageError, ValueError, OSError)

@@ -28,7 +28,7 @@ task = fedlearn.function(loss, {"vector": np.ones(64)})
 """
 FLAGS = ["--task", "fit.py:task", "--group-size", "8", "--sigma", "0.05", "--learning-rate", "0.01"]
 FLAGS += ["--population-limit", "1000000", "--time-per-step", "0.5", "--volunteers", "0", "--port", "0"]
-MEASURED_S = 5.0
+MEASURED_S = 3.0
 A_SLICE = 0.25 / MEASURED_S
 """Of the time that is measured, which may begin and end anywhere."""
 

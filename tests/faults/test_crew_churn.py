@@ -30,7 +30,7 @@ PART = ("--max-memory", "500kB")
 """Less than a replica takes, and more than half of it."""
 
 STILL_S = 2.0
-EVENT_S = 1.5
+EVENT_S = 1.0
 WARM_UP = 1 / 3
 """Of the time, before memory is measured."""
 
@@ -155,7 +155,7 @@ def churned(folder: Path, duration_s: float, seed: int) -> list[tuple[float, flo
 
 
 def test_crews_go_on_while_seats_come_and_go(tmp_path: Path) -> None:
-    churned(tmp_path, 20.0, random.randrange(2**32))
+    churned(tmp_path, 10.0, random.randrange(2**32))
 
 
 @pytest.mark.long

@@ -48,10 +48,10 @@ def test_peers_that_never_read_hold_little(tmp_path: Path) -> None:
     with serving(tmp_path, *OPEN, n_parameters=N_PARAMETERS) as (server, address), ExitStack() as held:
         until_step(tmp_path, 3)
         before, n_before, began = peak_memory_mb(server.pid), n_sockets(server.pid), time.time()
-        hoard(held, tmp_path, address, 30, 20, every=1)
+        hoard(held, tmp_path, address, 24, 8, every=1)
         until_more(tmp_path, 5)
         grown, pause_s = peak_memory_mb(server.pid) - before, longest_pause_s(tmp_path, began)
-        print(f"30 that never read, 20 that never end a Result: +{grown:.0f} MB, longest pause {pause_s:.2f} s")
+        print(f"24 that never read, 8 that never end a Result: +{grown:.0f} MB, longest pause {pause_s:.2f} s")
         held.close()
         until_gone(server, n_before)
     assert grown < MOST_MB
