@@ -126,7 +126,8 @@ class Branch:
         self._n_effects += 1
         if isinstance(message, Result):
             self.handed_up.append(message)
-        self.link.client.send(message)
+        if not self.link.client.has_parted:  # as a `ServerLine`, which drops what comes after the last word
+            self.link.client.send(message)
 
     def below(self, effects: list[ServerEffect]) -> None:
         self._n_effects += len(effects)

@@ -4,6 +4,7 @@ Above, it speaks through a Worker, which is shown no Assignment: the relay share
 their results go up. Below, it speaks through a Coordinator, whose steps end with the Updates from above.
 """
 
+from collections import deque
 from collections.abc import Callable
 from statistics import median
 from typing import final
@@ -22,13 +23,14 @@ from fedlearn.coordination.effects import (
     ServerEffect,
 )
 from fedlearn.coordination.leases.open_step import LEAST_GRACE_S, OpenStep
-from fedlearn.coordination.people.roster import Held
+from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
 from fedlearn.coordination.relay.holes import cut_late, holes_in, idle, pieces
 from fedlearn.coordination.relay.upstream_steps import UpstreamSteps
 from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update
-from fedlearn.wire.messages import Assignment, Farewell, Message, Ready, Seat, Welcome
+from fedlearn.tasks.blocks import NO_BLOCK
+from fedlearn.wire.messages import Assignment, DataBlock, Farewell, Message, Ready, Seat, Welcome
 
 NO_SEAT = (
     "seat: expected a run whose volunteers hold whole replicas, as all behind a relay do; "
@@ -57,6 +59,8 @@ class Relay:
         self._ready: Reply | None = None
         """The Ready that is sent above as soon as there is a volunteer below to lease to."""
         self._ending = ""
+        self._blocks: deque[bytes] = deque(maxlen=KEPT_BLOCKS)
+        """Names of the blocks that volunteers below can be sent."""
 
     # ---- the server above
 
@@ -71,8 +75,13 @@ class Relay:
         """Takes a message of the server above."""
         assert self._worker is not None, "received before a conversation began"
         match message:
+            case Assignment(block=block) if block != NO_BLOCK and block not in self._blocks:
+                reason = f"block {block.hex()}: expected one that the server sent lately, got a name without data"
+                return [*self._worker.fail(reason)]
             case Assignment():
                 return [*self._assigned(message, now)]
+            case DataBlock(block):
+                self._blocks.append(block)
             case Seat():
                 return [*self._worker.fail(NO_SEAT)]
             case Farewell(kind="run_ended", reason=reason):
