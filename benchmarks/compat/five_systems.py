@@ -1,9 +1,11 @@
 """Requests of other systems' users, as they type them, beside plain PyTorch with the same rates and epochs.
 
-A: jobs over HTTP, by a hub, its servers and devices as processes. E: a text trainer's configuration file. All run on
-one processor. Accuracies and losses are of data that neither has seen; losses are in nats.
+A: jobs over HTTP, by a hub, its servers and devices as processes. B: ranks of torchrun. C: providers. D: a boss and its
+workers. E: a text trainer's configuration file. All run on one processor, and each row is said when it is known.
+Accuracies and losses are of data that neither has seen; losses are in nats, and D's are mean squares.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -13,12 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from benchmarks.compat.hub_jobs import FEDLEARN, HubOfOwn
 from benchmarks.compat.made_images import Examples, made_images, write_archive
-from benchmarks.measure import parser_of, print_tables, use_processors
+from benchmarks.compat.rows import Row, head, line_of
+from benchmarks.measure import describe_machine, parser_of, print_tables, use_processors
 
 try:
     import torch
@@ -27,6 +29,7 @@ try:
 except ImportError:
     sys.exit("five_systems.py needs PyTorch: pip install 'fedlearn[torch]'")
 
+from benchmarks.compat.scripts import curve, providers, ranks
 from fedlearn.tasks.torch.perceptron import perceptron
 from fedlearn.tasks.torch.small_gpt import Shape, SmallGPT, windows_of
 
@@ -47,20 +50,6 @@ CREWS = ((1, 0), (2, 0), (5, 2))
 
 N_TRAINING, N_HELD_OUT = 60_000, 10_000
 E_CONFIG = Path(__file__).parents[2] / "tests/acceptance/originals/config.json"
-
-
-class Row(msgspec.Struct, frozen=True):
-    """What one learner reached."""
-
-    system: str
-    what: str
-    learner: str
-    steps: int
-    seconds: float
-    """Seconds of training by the clock."""
-    processor_s: float
-    accuracy: float | None = None
-    loss: float | None = None
 
 
 def plain_classifier(training: Examples, held_out: Examples) -> Row:
@@ -179,25 +168,47 @@ def own_configuration(seconds: float) -> Row:
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
     parser = parser_of(__doc__)
-    parser.add_argument("--systems", nargs="+", default=["A", "E"], choices=["A", "E"])
+    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=list(SYSTEMS))
     parser.add_argument("--text", type=Path, help="a text for A's transformer, which is left out without one")
     parser.add_argument("--images", type=int, default=N_TRAINING, help=f"to learn from (default: {N_TRAINING})")
     parser.add_argument("--seconds", type=float, default=60.0, help="of E (default: 60)")
     options = parser.parse_args()
     use_processors(1)
     torch.set_num_threads(1)
+    if not options.json:
+        print(describe_machine().processor, head(), sep="\n", flush=True)
     rows: list[Row] = []
-    if "A" in options.systems:
-        if options.images:
-            rows.append(plain_classifier(*made_images(options.images, N_HELD_OUT)))
-            rows += classifier_jobs(options.images)
-        if options.text is not None:
-            text = options.text.read_bytes()
-            rows += [plain_transformer(text), transformer_job(text)]
-    if "E" in options.systems:
-        rows.append(own_configuration(options.seconds))
-    print_tables("five_systems", as_json=options.json, rows=rows)
+    for system in options.systems:
+        for row in SYSTEMS[system](options):
+            rows.append(row)
+            if not options.json:
+                print(line_of(row), flush=True)
+    if options.json:
+        print_tables("five_systems", as_json=True, rows=rows)
     return 0
+
+
+def _jobs(options: argparse.Namespace) -> Iterator[Row]:
+    if options.images:
+        yield plain_classifier(*made_images(options.images, N_HELD_OUT))
+        yield from classifier_jobs(options.images)
+    if options.text is not None:
+        text = options.text.read_bytes()
+        yield plain_transformer(text)
+        yield transformer_job(text)
+
+
+def _own_configuration(options: argparse.Namespace) -> Iterator[Row]:
+    yield own_configuration(options.seconds)
+
+
+SYSTEMS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
+    "A": _jobs,
+    "B": lambda _: ranks(),
+    "C": lambda _: providers(),
+    "D": lambda _: curve(),
+    "E": _own_configuration,
+}
 
 
 if __name__ == "__main__":
