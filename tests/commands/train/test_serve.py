@@ -374,7 +374,7 @@ def test_place_of_the_noise_follows_who_may_join_and_stays_when_the_run_goes_on(
     first = served(*flags)
     assert (first.strategy.perturb, first.strategy.head) == ("activations", "closed-form")
     shown = capsys.readouterr().out
-    assert "\nperturb = activations: only this machine reaches the server" in shown
+    assert "\nperturb = activations: it learns fastest, and all volunteers are yours: only this machine" in shown
     assert "anybody may join" not in shown
     opened = served("--resume", "1", "--host", "0.0.0.0", "--port", "0")
     assert (opened.strategy.perturb, opened.strategy.head) == ("activations", "closed-form")
