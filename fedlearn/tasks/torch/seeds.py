@@ -24,7 +24,12 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
         yield
         return
     before = random_states(device)
-    torch.manual_seed(seed)
+    # `torch.manual_seed` also writes down who asked it, for each kind of device that is not there.
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed_all(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
     try:
         yield
     finally:

@@ -1,0 +1,37 @@
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from fedlearn.tasks.torch.seeds import seeded  # noqa: E402
+
+CPU = torch.device("cpu")
+
+
+def test_draws_are_those_of_pytorchs_seed_and_the_state_before_is_restored() -> None:
+    torch.manual_seed(5)
+    expected = torch.randn(3)
+    torch.manual_seed(7)
+    with seeded(5, CPU):
+        assert torch.equal(torch.randn(3), expected)
+    after = torch.randn(3)
+    torch.manual_seed(7)
+    assert torch.equal(after, torch.randn(3))
+
+
+def test_without_a_seed_the_generator_goes_on() -> None:
+    torch.manual_seed(7)
+    with seeded(None, CPU):
+        first = torch.randn(1)
+    second = torch.randn(1)
+    torch.manual_seed(7)
+    assert torch.equal(torch.randn(2), torch.cat([first, second]))
+
+
+def test_devices_that_are_not_asked_for_are_not_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise AssertionError("each takes a hundred microseconds")
+
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", refused)
+    monkeypatch.setattr(torch, "manual_seed", refused)
+    with seeded(5, CPU):
+        pass
