@@ -23,8 +23,8 @@ Given = dict[str, tuple[Any, str]]
 """Each key that a source gives: its checked value, and the source that won."""
 
 LARGEST_OF = {"population_limit": "max_population", "learning_rate": "max_learning_rate"}
-"""The bound of each setting that grows. Whoever gives the setting to a run that goes on, without the bound, wants that
-value: the bound becomes 0."""
+"""The bound of each setting that grows. Whoever gives the setting without the bound, to a run that goes on or to a task
+that brings both, wants that value: it does not grow."""
 
 _PREFIX = "FEDLEARN_"
 _OF_TASK = "the task's settings"
@@ -58,7 +58,10 @@ def load_config(
     called = {
         _known(key, keys, _OF_CALL): _typed(schema, key, value, _OF_CALL) for key, value in (keywords or {}).items()
     }
-    given = own | given_settings(schema, file, environ, flags) | called
+    person = given_settings(schema, file, environ, flags) | called
+    for key in person.keys() & LARGEST_OF:
+        own.pop(LARGEST_OF[key], None)
+    given = own | person
     _check_whole_groups(given, file)
     return schema.build({key: value for key, (value, _) in given.items()})
 

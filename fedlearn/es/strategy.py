@@ -135,7 +135,7 @@ def ask(
     member for `member_s` seconds; 0: unknown.
     """
     elapsed_s = elapsed_s_after(last)
-    limit = members_wanted(strategy, elapsed_s, members_per_s=members_per_s, least_s=least_s)
+    limit = members_wanted(strategy, elapsed_s, members_per_s=members_per_s, least_s=least_s, n_machines=n_machines)
     population = Population(
         step=step,
         perturbation=_perturbation_after(strategy, step, last),
@@ -203,12 +203,14 @@ def _perturbation_after(strategy: Strategy, step: int, last: Update | None) -> P
     return msgspec.structs.replace(perturbation, unit_bits=min(max(unit_bits + spare_bits, 0), MAX_UNIT_BITS))
 
 
-def members_wanted(strategy: Strategy, elapsed_s: float, *, members_per_s: float, least_s: float = 0.0) -> int:
+def members_wanted(
+    strategy: Strategy, elapsed_s: float, *, members_per_s: float, least_s: float = 0.0, n_machines: int = 1
+) -> int:
     """The number of members of a step that begins after `elapsed_s` of the run.
 
     It grows along the run and as volunteers join, as far as the learning rate follows, and beyond that only for a step
-    of LEAST_STEP_S, and where slow network lines need longer steps. Where gradients are measured, a step is as short as
-    the lines allow, since many small ones learn most.
+    of LEAST_STEP_S, where slow network lines need longer steps, and for a group for each of `n_machines`. Where
+    gradients are measured, a step is as short as the lines allow, since many small ones learn most.
     """
     if strategy.perturbation.space == "nothing":
         wanted = max(GRADIENT_LINE_SHARE * least_s, GRADIENT_STEP_S) * members_per_s
@@ -218,7 +220,7 @@ def members_wanted(strategy: Strategy, elapsed_s: float, *, members_per_s: float
     asked = least_s * members_per_s
     if strategy.max_learning_rate:
         asked = min(asked, max(largest, BEYOND_RATE * asked))
-    wanted = max(useful, asked, LEAST_STEP_S * members_per_s)
+    wanted = max(useful, asked, LEAST_STEP_S * members_per_s, n_machines * strategy.group_size)
     return max(strategy.population_limit, min(int(wanted), strategy.max_population))
 
 

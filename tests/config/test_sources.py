@@ -68,6 +68,21 @@ def test_every_other_source_outranks_the_tasks_own_settings(rnn_schema: Schema, 
     assert given == [0.25, 2, 5, 8, True]
 
 
+def test_a_population_that_is_given_to_a_task_with_its_own_bound_does_not_grow(
+    rnn_schema: Schema, parse: Parse
+) -> None:
+    defaults = {"group_size": 8, "population_limit": 8, "max_population": 64}
+
+    def found(*flags: str) -> list[object]:
+        config = load_config(rnn_schema, None, {}, parse(*flags), defaults=defaults)
+        return [config.get(key) for key in ("population_limit", "max_population")]
+
+    assert found() == [8, 64]
+    assert found("--population-limit", "128") == [128, 0]
+    assert found("--population-limit", "128", "--max-population", "256") == [128, 256]
+    assert found("--max-population", "32") == [8, 32]
+
+
 @pytest.mark.parametrize(
     ("defaults", "complaint"),
     [

@@ -125,6 +125,13 @@ def test_the_population_grows_as_far_as_the_rate_follows_and_beyond_where_lines_
     assert members_wanted(ELASTIC, 1e6, members_per_s=members_per_s, least_s=least_s) == expected
 
 
+@pytest.mark.parametrize(("n_machines", "expected"), [(1, 4000), (40, 4000), (50, 5000), (999, 30_000)])
+def test_each_machine_has_a_group(n_machines: int, expected: int) -> None:
+    elastic = msgspec.structs.replace(ELASTIC, group_size=100)
+    assert ask(elastic, 0, None, members_per_s=100.0, n_machines=n_machines).limit == expected
+    assert ask(msgspec.structs.replace(STRATEGY, group_size=100), 0, None, n_machines=n_machines).limit == 4000
+
+
 def test_steps_grow_along_the_run() -> None:
     wanted = [members_wanted(ELASTIC, elapsed_s, members_per_s=40_000.0) for elapsed_s in (0.0, 30.0, 60.0, 1e3)]
     assert wanted == [4000, 4000, 8000, 16_000]
