@@ -1,23 +1,20 @@
 """What policies return along the episodes that they learn from, beside evotorch's PGPE at equal episodes.
 
-The return is the unperturbed policy's, over the same ten episodes each time, which are not counted. Neither are the
-eight random ones by which observations are measured before the first step; evotorch measures them as it learns. Both
-learn the same network on one processor. Our settings were found on these environments; evotorch has ClipUp, its usual
-optimizer, with the same customary radius and rates for all of them, and begins at weights of nearly zero as it does.
-
-With --untuned nothing is set by hand: our defaults are beside large steps by few members, at the same episodes of the
-same network, whose step is 2,000 interactions if episodes are as long as they may be.
+Nothing is set by hand. The return is the unperturbed policy's, over the same ten episodes each time, which are not
+counted. Neither are the eight by which observations are measured before the first step; evotorch measures them as it
+learns. Both learn the same network on one processor. evotorch has ClipUp, its usual optimizer, with the customary
+radius and rates, and begins at weights of nearly zero as it does.
 """
 
 import logging
-import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import gymnasium
@@ -32,11 +29,9 @@ from fedlearn.tasks.environment.task import FIRST_HELD_OUT_SEED, N_HELD_OUT
 LOOKS = 32
 """The most looks at the policy along a run."""
 
-OURS, PEER, LARGE = "fedlearn", "evotorch", "fedlearn, large steps"
-LARGE_RADIUS, SPEED_TO_RADIUS = 9.0, 4.0 / 15.0
-"""The length of the perturbations of large steps, all weights together, and the greatest step as a share of it."""
-INTERACTIONS, LEAST_MEMBERS, MOST_MEMBERS = 2000, 8, 64
-"""Interactions of a large step, and the bounds of its members."""
+OURS, PEER = "fedlearn", "evotorch"
+
+PEER_POPULATION = 64
 
 RADIUS = 4.5
 """The length of evotorch's first perturbations, all weights together; the greatest step is a fifteenth of it."""
@@ -53,43 +48,17 @@ class Problem(msgspec.Struct, frozen=True):
     episodes: int
     solved: float
     """The least return that counts as a solution."""
-    peer_population: int
-    settings: dict[str, int | float | str | bool] = {}
-    decays: bool = False
-    """Whether learning rate and noise go down to nothing at the end."""
 
 
 PROBLEMS = {
-    "CartPole-v1": Problem((4, 16, 2), 2000, 500.0, 64),
-    "Swimmer-v5": Problem(
-        (8, 2),
-        1000,
-        330.0,
-        16,
-        {
-            "sigma": 0.5,
-            "learning_rate": 0.3,
-            "group_size": 16,
-            "population_limit": 16,
-            "antithetic": True,
-            "learning_rate_schedule": "constant",
-        },
-    ),
-    "Pendulum-v1": Problem(
-        (3, 32, 32, 1), 6000, -200.0, 64, {"sigma": 1.0, "learning_rate": 0.6, "antithetic": True}, decays=True
-    ),
+    "CartPole-v1": Problem((4, 16, 2), 1024, 475.0),
+    "Acrobot-v1": Problem((6, 16, 3), 512, -100.0),
+    "MountainCarContinuous-v0": Problem((2, 16, 1), 512, 90.0),
+    "Pendulum-v1": Problem((3, 16, 1), 4096, -200.0),
+    "InvertedPendulum-v5": Problem((4, 16, 1), 1024, 950.0),
+    "Swimmer-v5": Problem((8, 16, 2), 1000, 300.0),
 }
-
-
-UNTUNED = {
-    "CartPole-v1": Problem((4, 16, 2), 1024, 475.0, 64),
-    "Acrobot-v1": Problem((6, 16, 3), 512, -100.0, 64),
-    "MountainCarContinuous-v0": Problem((2, 16, 1), 512, 90.0, 64),
-    "Pendulum-v1": Problem((3, 16, 1), 4096, -200.0, 64),
-    "InvertedPendulum-v5": Problem((4, 16, 1), 1024, 950.0, 64),
-    "Swimmer-v5": Problem((8, 16, 2), 192, 360.0, 64),
-}
-"""Environments with the thresholds of gymnasium, for which nothing is set."""
+"""Environments with the thresholds of gymnasium; for the last two, of those who use them."""
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -113,13 +82,27 @@ class Learned(msgspec.Struct, frozen=True):
     last_return: float
 
 
+class Summary(msgspec.Struct, frozen=True):
+    """The runs of one learner, seed by seed."""
+
+    environment: str
+    learner: str
+    solved: str
+    """How many runs were a solution at a look, and of how many."""
+    solved_after: float | None
+    """The median of the episodes that these needed."""
+    best_median: float
+    best_worst: float
+    last_median: float
+    last_worst: float
+
+
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
     parser = parser_of(__doc__)
     parser.add_argument(
-        "--environments", nargs="+", choices={**PROBLEMS, **UNTUNED}, help="what is learned (default: all)"
+        "--environments", nargs="+", choices=PROBLEMS, default=list(PROBLEMS), help="what is learned (default: all)"
     )
-    parser.add_argument("--untuned", action="store_true", help="our defaults beside large steps, nothing set by hand")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], metavar="N", help="a run each")
     parser.add_argument(
         "--episodes", type=int, default=0, metavar="N", help="of a run (default: 0, as many as the environment wants)"
@@ -130,72 +113,37 @@ def main() -> int:
         parser.error(f"--episodes: expected 0 or more, got {options.episodes}")
     use_processors(1)
     torch.set_num_threads(1)
-    has_peer = not (options.no_peers or options.untuned) and find_spec(PEER) is not None
-    problems = UNTUNED if options.untuned else PROBLEMS
-    learners = [learned, large_steps] if options.untuned else [learned, peer_learned] if has_peer else [learned]
-    names = options.environments or list(problems)
-    if unknown := set(names) - set(problems):
-        parser.error(f"--environments: expected some of {', '.join(problems)}, got {', '.join(sorted(unknown))}")
+    has_peer = not options.no_peers and find_spec(PEER) is not None
     runs = [
-        learner(name, problems[name], seed, options.episodes or problems[name].episodes)
-        for name in names
-        for learner in learners
+        learner(name, PROBLEMS[name], seed, options.episodes or PROBLEMS[name].episodes)
+        for name in options.environments
+        for learner in ([learned, peer_learned] if has_peer else [learned])
         for seed in options.seeds
     ]
-    print_tables("environments", as_json=options.json, facts={PEER: version(PEER) if has_peer else None}, runs=runs)
+    print_tables(
+        "environments",
+        as_json=options.json,
+        facts={PEER: version(PEER) if has_peer else None},
+        summaries=summarized(runs),
+        runs=runs,
+    )
     return 0
 
 
 def learned(name: str, problem: Problem, seed: int, episodes: int) -> Learned:
     """A run of ours."""
-    task = fedlearn.environment(name, partial(policy, problem.widths))
-    own = {**task.settings, **problem.settings}
-    if problem.decays:
-        steps = max(1, episodes // int(own["population_limit"]))
-        own |= {"learning_rate_schedule": "linear", "sigma_schedule": "linear", "steps": steps}
-    return _run(name, OURS, problem, seed, episodes, own)
-
-
-def large_steps(name: str, problem: Problem, seed: int, episodes: int) -> Learned:
-    """A run of ours by few members and ClipUp."""
-    spec = gymnasium.spec(name)
-    members = math.ceil(INTERACTIONS / (spec.max_episode_steps or INTERACTIONS) / LEAST_MEMBERS) * LEAST_MEMBERS
-    members = min(members, MOST_MEMBERS)
-    sigma = LARGE_RADIUS / math.sqrt(sum(weights.numel() for weights in policy(problem.widths).parameters()))
-    own: dict[str, int | float | str | bool] = {
-        "optimizer": "clipup",
-        "sigma": sigma,
-        "learning_rate": SPEED_TO_RADIUS * sigma,
-        "group_size": members,
-        "population_limit": members,
-        "antithetic": True,
-        "rank": 0,
-        "fitness_shaping": "centered-ranks",
-    }
-    return _run(name, LARGE, problem, seed, episodes, own)
-
-
-def _run(
-    name: str,
-    learner: str,
-    problem: Problem,
-    seed: int,
-    episodes: int,
-    settings: Mapping[str, int | float | str | bool],
-) -> Learned:
-    run = OneProcess(fedlearn.environment(name, partial(policy, problem.widths)), seed=seed, settings=settings)
+    run = OneProcess(fedlearn.environment(name, partial(policy, problem.widths)), seed=seed)
     population = int(run.settings["population_limit"])
     looks = [Look(0, run.evaluate()["return"])]
     while run.members_tried + population <= episodes or not run.members_tried:
         run.step()
         if _is_due(run.members_tried, population, episodes, looks):
             looks.append(Look(run.members_tried, run.evaluate()["return"]))
-    return _judged(name, learner, problem, seed, population, looks)
+    return _judged(name, OURS, problem, seed, population, looks)
 
 
 def peer_learned(name: str, problem: Problem, seed: int, episodes: int) -> Learned:
     """A run of evotorch's PGPE."""
-    population = problem.peer_population
     torch.manual_seed(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of older interfaces that evotorch uses
@@ -211,15 +159,37 @@ def peer_learned(name: str, problem: Problem, seed: int, episodes: int) -> Learn
             "stdev_learning_rate": STDEV_LEARNING_RATE,
             "radius_init": RADIUS,
         }
-        search = algorithms.PGPE(searched, popsize=population, optimizer_config={"max_speed": speed}, **settings)
+        search = algorithms.PGPE(searched, popsize=PEER_POPULATION, optimizer_config={"max_speed": speed}, **settings)
         looks: list[Look] = []
         tried = 0
-        while tried + population <= episodes or not tried:
+        while tried + PEER_POPULATION <= episodes or not tried:
             search.step()
-            tried += population
-            if _is_due(tried, population, episodes, looks):
+            tried += PEER_POPULATION
+            if _is_due(tried, PEER_POPULATION, episodes, looks):
                 looks.append(Look(tried, played(name, searched.to_policy(search.status["center"]))))
-    return _judged(name, PEER, problem, seed, population, looks)
+    return _judged(name, PEER, problem, seed, PEER_POPULATION, looks)
+
+
+def summarized(runs: Sequence[Learned]) -> list[Summary]:
+    """A line for each environment and learner."""
+    summaries = []
+    for environment, learner in dict.fromkeys((run.environment, run.learner) for run in runs):
+        own = [run for run in runs if (run.environment, run.learner) == (environment, learner)]
+        solved = [run.solved_after for run in own if run.solved_after is not None]
+        best, last = [run.best_return for run in own], [run.last_return for run in own]
+        summaries.append(
+            Summary(
+                environment,
+                learner,
+                f"{len(solved)} of {len(own)}",
+                median(solved) if solved else None,
+                median(best),
+                min(best),
+                median(last),
+                min(last),
+            )
+        )
+    return summaries
 
 
 def policy(widths: Sequence[int]) -> torch.nn.Module:

@@ -33,7 +33,9 @@ task = fedlearn.supervised(
 ENVIRONMENT = """
 from torch import nn
 import fedlearn
-task = fedlearn.environment("CartPole-v1", lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)))
+def policy():
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+task = fedlearn.environment("CartPole-v1", policy, max_steps=40)
 """
 
 REWARD = """

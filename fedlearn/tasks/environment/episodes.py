@@ -1,5 +1,6 @@
 """Episodes of many members in lockstep: one batched call of their policies serves all environments."""
 
+import math
 from collections.abc import Callable
 from typing import Any, final
 
@@ -66,6 +67,12 @@ class Episodes:
                 total[member, episode] += float(reward)
                 running[member, episode] = not (terminated or truncated)
         return total
+
+    def n_in(self, interactions: int) -> int:
+        """Number of episodes that have so many interactions if each is as long as it may be."""
+        spec = self._envs[0].spec
+        longest = min(spec.max_episode_steps or self._max_steps, self._max_steps) if spec else self._max_steps
+        return math.ceil(interactions / longest)
 
     def player(self, forward: Forward) -> Callable[[Any], Any]:
         """A function from an observation to the action of the only member."""

@@ -1,5 +1,6 @@
 """A policy for an environment: the members of a group run the same episodes, and their loss is minus the return."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
     from fedlearn.tasks.environment.episodes import Episodes, MakeEnv
     from fedlearn.tasks.environment.spaces import Act
 
-SETTINGS: Mapping[str, Setting] = {
-    "group_size": 16,
-    "population_limit": 64,
-    "sigma": 1.0,
-    "learning_rate": 0.3,
-    "learning_rate_schedule": "constant",
-}
-"""Settings for policies. Noise of this size leaves the poor optima of Pendulum in which small noise stays; a linear
-policy of Swimmer needs half of it, antithetic pairs and a population of 16."""
+RADIUS = 13.0
+"""The length of the noise, all weights together: small noise stays in the poor optima in which a policy begins."""
+SPEED = 0.18
+"""The greatest step as a share of that length."""
+STEP_INTERACTIONS = 2000
+"""Interactions that a step has at least, if episodes are as long as they may be; what returns tell of more of them is
+learned sooner in the steps after it."""
+GROUP_SIZE = 8
+MOST_MEMBERS = 64
 
 MEAN, DEVIATION = "observations.mean", "observations.deviation"
 LIMIT = 5.0
@@ -79,7 +80,7 @@ def environment(
         normalize=normalize,
         max_steps=max_steps,
         scales=scales or {},
-        settings={**SETTINGS, **(settings or {})},
+        settings=settings or {},
     )
 
 
@@ -106,7 +107,27 @@ class EnvironmentTask(Task):
         self._action, self._normalize, self._max_steps = action, normalize, max_steps
         # Measured arrays are neither perturbed nor learned.
         self.scales = {MEAN: 0.0, DEVIATION: 0.0, **scales} if normalize else scales
-        self.settings = settings
+        self._settings = settings
+
+    @cached_property
+    def settings(self) -> Mapping[str, Setting]:  # type: ignore[override]  # it is read alone
+        """Settings of large steps by few members, with which a policy learns most of so many episodes."""
+        deviation = RADIUS / math.sqrt(sum(weights.size for weights in self._policy.tensors.values()))
+        members = self._episodes.n_in(STEP_INTERACTIONS) / self._n_episodes
+        members = min(math.ceil(members / GROUP_SIZE) * GROUP_SIZE, MOST_MEMBERS)
+        large_steps: dict[str, Setting] = {
+            "optimizer": "clipup",
+            "sigma": deviation,
+            "learning_rate": SPEED * deviation,
+            "learning_rate_schedule": "constant",
+            "group_size": GROUP_SIZE,
+            "population_limit": members,
+            "max_population": MOST_MEMBERS,
+            "antithetic": True,
+            "rank": 0,
+            "fitness_shaping": "centered-ranks",
+        }
+        return {**large_steps, **self._settings}
 
     @cached_property
     def tensors(self) -> Mapping[str, Float32Array]:

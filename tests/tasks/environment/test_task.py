@@ -186,7 +186,27 @@ def test_the_users_action_replaces_the_usual_one(chase: Callable[..., Made]) -> 
 def test_settings_of_the_user_outrank_those_of_the_kind(chase: Callable[..., Made]) -> None:
     task = environment(chase(), linear, start=START, settings={"sigma": 0.125, "steps": 9})
     assert (task.settings["sigma"], task.settings["steps"]) == (0.125, 9)
-    assert task.settings["group_size"] == 16
+    assert task.settings["optimizer"] == "clipup"
+
+
+@pytest.mark.parametrize(
+    ("longest", "episodes", "members"), [(None, 1, 8), (1000, 1, 8), (200, 1, 16), (200, 2, 8), (2, 1, 64)]
+)
+def test_noise_has_one_length_and_a_step_so_many_interactions(
+    chase: Callable[..., Made], longest: int | None, episodes: int, members: int
+) -> None:
+    start = {"weight": np.zeros((1, 90)), "bias": np.zeros(10)}
+    task = environment(chase(), linear, start=start, episodes=episodes, max_steps=longest or 100_000)
+    assert task.settings["sigma"] == pytest.approx(13.0 / 10.0)
+    assert task.settings["learning_rate"] == pytest.approx(float(task.settings["sigma"]) * 0.18)
+    assert task.settings["population_limit"] == members
+    assert members % int(task.settings["group_size"]) == 0
+    assert task.settings["max_population"] == 64
+
+
+def test_a_registered_environment_says_how_long_its_episodes_may_be() -> None:
+    tasks = [environment("CartPole-v1", linear, start=START, max_steps=steps) for steps in (100_000, 100)]
+    assert [task.settings["population_limit"] for task in tasks] == [8, 24]
 
 
 @pytest.mark.parametrize("outputs", [(3,), (), (1, 1)])
