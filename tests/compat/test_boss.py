@@ -47,6 +47,8 @@ def test_a_step_needs_backward_and_a_server() -> None:
         await one.backward(prediction.grad)
         with pytest.raises(RuntimeError, match="expected a server that waits for them"):
             await one.optim_step()
+        with pytest.raises(ValueError, match="optim_step: expected rows to learn from"):
+            await one.optim_step()  # a step takes each derivative once
 
     asyncio.run(loop())
 

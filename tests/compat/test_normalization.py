@@ -53,6 +53,7 @@ def test_dropout_is_left_out_and_told() -> None:
 def test_averages_are_those_of_the_rows() -> None:
     whole, x = model(), 3.0 + 2.0 * torch.randn(40, 1, 4, 4)
     momentum = whole[1].momentum
+    measure_averages(whole, [torch.zeros(4, 1, 4, 4)])
     measure_averages(whole, torch.split(x, 10))
     convolved = whole[0](x)
     torch.testing.assert_close(whole[1].running_mean, convolved.mean((0, 2, 3)))

@@ -198,3 +198,13 @@ def test_only_the_first_node_needs_a_model_data_and_a_criterion(
         Node(name="node_0")
     with pytest.raises(ValueError, match="node_0: expected train_loader, val_loader and a criterion"):
         Trainer(node=Node(name="node_0", model=nn.Linear(1, 1)))
+
+
+def test_averages_of_batch_norms_are_measured_with_the_trained_weights(served: dict[str, Any], tmp_path: Path) -> None:
+    model = nn.Sequential(nn.BatchNorm1d(2, affine=False), nn.Linear(2, 3))
+    node = Node(name="node_0", model=model, criterion=F.cross_entropy, labels=ROWS.tensors[1],
+                test_labels=HELD_OUT.tensors[1])  # fmt: skip
+    trainer = trainer_of(node, folder=tmp_path)
+    trainer.train()
+    assert served
+    torch.testing.assert_close(model[0].running_mean, ROWS.tensors[0].mean(0))

@@ -131,6 +131,14 @@ def _is_held(holding: Holding, name: bytes) -> bool:
         return False
 
 
+def test_a_block_that_comes_again_counts_as_the_newest() -> None:
+    holding = holding_of(kept=2)
+    for name in (b"a", b"b", b"a", b"c"):
+        holding.store(name, DATA)
+    assert holding.held(b"a") is DATA
+    assert not holding.held(b"b")
+
+
 def test_trials_are_those_of_the_replicas_weights_on_the_block() -> None:
     holding = holding_of()
     holding.begin(0, keeps_start=False)
