@@ -10,6 +10,7 @@ from collections import deque
 from pathlib import Path
 from random import Random
 
+import msgspec
 import numpy as np
 from seeds import chosen_options, seeds_of
 
@@ -17,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
-from fedlearn.wire.messages import Message, Ready, Result
+from fedlearn.wire.messages import Assignment, Message, Ready, Result
 from tests.coordination.crews.test_changed_messages import changed
 from tests.relay.branch import Branch, add_to, branch_of
 from tests.run_folders import created, fit_task, task_config
@@ -60,9 +61,12 @@ def say_below(choices: Random, relay: Branch, said_before: deque[Message]) -> No
 
 def say_above(choices: Random, relay: Branch) -> bool:
     """The server says what it said before, changed or late; whether the conversation goes on."""
-    said: Message = choices.choice(relay.assigned)
+    leased = choices.choice(relay.assigned)
+    said: Message = leased
     if choices.random() < 0.7:
         said = changed(choices, said) or said
+    if isinstance(said, Assignment):  # the server would not take more, and a case's clock stands still meanwhile
+        said = msgspec.structs.replace(said, quota=min(said.quota, leased.quota))
     try:
         relay.performer.perform(relay.relay.received(said, relay.now()))
     except RemoteProtocolError:

@@ -37,6 +37,9 @@ NO_SEAT = (
     "where crews hold the model, join the server itself"
 )
 
+MEMBERS_END = 2**63
+"""The number below which all members are, since a lease of volunteers below must be one that can be said."""
+
 RelayEffect = ClientEffect | ServerEffect
 """Effects above and below in one order, because the replica changes between them."""
 
@@ -78,6 +81,8 @@ class Relay:
             case Assignment(block=block) if block != NO_BLOCK and block not in self._blocks:
                 reason = f"block {block.hex()}: expected one that the server sent lately, got a name without data"
                 return [*self._worker.fail(reason)]
+            case Assignment(first_member=first_member, quota=quota) if first_member + quota >= MEMBERS_END:
+                return [*self._worker.fail(f"members: expected those below 2^63, got {quota} from {first_member} on")]
             case Assignment():
                 return [*self._assigned(message, now)]
             case DataBlock(block):

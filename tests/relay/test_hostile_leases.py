@@ -1,6 +1,7 @@
-"""A relay is leased members on data that it was never sent: it parts from its server, and from nobody else."""
+"""A relay is leased what volunteers below can't be: members on data that never came, or beyond all numbers."""
 
 import msgspec
+import pytest
 
 from fedlearn.coordination.effects import Leave, Reply
 from fedlearn.coordination.relay.relay import Relay
@@ -39,3 +40,10 @@ def test_a_lease_on_data_that_came_or_on_none_is_taken() -> None:
     relay.received(DataBlock(NAME, b""), 0.0)
     assert relay.received(assignment(NAME), 0.0) == []
     assert begun().received(assignment(NO_BLOCK), 0.0) == []
+
+
+@pytest.mark.parametrize(("first_member", "is_taken"), [(2**63 - 65, True), (2**63 - 64, False)])
+def test_members_beyond_what_can_be_said_below_end_the_conversation(first_member: int, *, is_taken: bool) -> None:
+    asked = msgspec.structs.replace(assignment(NO_BLOCK), first_member=first_member, quota=64)
+    effects = begun().received(asked, 0.0)
+    assert any(isinstance(effect, Leave) for effect in effects) is not is_taken
