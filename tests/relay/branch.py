@@ -58,7 +58,9 @@ class Branch:
         self.connect()
 
     def connect(self) -> None:
-        """A conversation with the server above begins, with what is held of the one before."""
+        """A conversation with the server above begins, with what is held once all is computed of the one before."""
+        while self._works:
+            self._works.popleft()()
         self.left_by = None
         self.link = MemoryLink(now=self._clock())
         identity = Identity.of_seed(sha256(self.name.encode()).digest())
