@@ -101,6 +101,12 @@ def get_tp_model(
     return model
 
 
+def get_model_2d(model: nn.Module, plan: Mapping[str, object], device: str, tp_size: int) -> nn.Module:
+    """The model itself, as `get_tp_model`: a mesh of data and tensor parallelism learns what its rows teach."""
+    del plan, device, tp_size
+    return model
+
+
 def train_eval(
     model: nn.Module,
     train_dataloader: DataLoader[Any],
@@ -120,6 +126,10 @@ def train_eval(
     known = ("lr", "momentum", "betas", "weight_decay")
     options = {name: value for name, value in optimizer.defaults.items() if name in known and value}
     _train(model, train_dataloader, test_dataloader, loss_fn, type(optimizer), options, epochs, batch_size)
+
+
+sequence_train_eval = train_eval
+"""The same for scripts that cut rows along a sequence."""
 
 
 def run_worker(
@@ -142,9 +152,9 @@ def run_worker(
 
 
 def save_model(model: nn.Module, name: str) -> None:
-    """Writes the `state_dict`; other ranks than 0, which are sent no weights at the end, write nothing."""
+    """Writes the `state_dict` as `NAME.pt`; other ranks than 0, which are sent no weights at the end, write nothing."""
     if GangRank.of(os.environ).rank == 0:
-        torch.save(model.state_dict(), name)
+        torch.save(model.state_dict(), f"{name}.pt")
 
 
 class _RankTrainer(ProviderTrainer):

@@ -51,7 +51,7 @@ def test_shards_train_by_three_commands_each_with_its_node_rank(tmp_path: Path) 
             assert_ends(node)
     assert "3 volunteers" in said
     assert last_accuracy(said) >= 0.95
-    assert torch.load(tmp_path / "ppl_04")["shards.1.seq.1.weight"].shape == (10, 512)
+    assert torch.load(tmp_path / "ppl_04.pt")["shards.1.seq.1.weight"].shape == (10, 512)
 
 
 def test_a_tensor_parallel_script_trains_by_rendezvous(tmp_path: Path) -> None:
@@ -63,4 +63,4 @@ def test_a_tensor_parallel_script_trains_by_rendezvous(tmp_path: Path) -> None:
         said = output_of(gang).read()
         assert_ends(gang)
     assert last_accuracy(said) >= 0.95
-    assert torch.load(tmp_path / "tp_02")["out_proj.weight"].shape == (10, 512)
+    assert torch.load(tmp_path / "tp_02.pt")["out_proj.weight"].shape == (10, 512)

@@ -40,6 +40,7 @@ def test_shards_are_one_module_on_processors() -> None:
 def test_a_plan_leaves_the_model_whole() -> None:
     model = nn.Linear(2, 2)
     assert ranks.get_tp_model(model, {"in_proj": object()}, "cpu", (2,)) is model
+    assert ranks.get_model_2d(model, {"in_proj": object()}, "cpu", 2) is model
 
 
 def test_flags_are_those_of_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +99,7 @@ def test_rank_0_serves_and_others_join_it_beside_the_port_of_their_gang(
 
 def test_only_rank_0_saves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for rank in (1, 0):
-        assert not (tmp_path / "model").exists()
+        assert not (tmp_path / "model.pt").exists()
         monkeypatch.setenv("RANK", str(rank))
         ranks.save_model(nn.Linear(2, 2), str(tmp_path / "model"))
-    assert torch.load(tmp_path / "model")["weight"].shape == (2, 2)
+    assert torch.load(tmp_path / "model.pt")["weight"].shape == (2, 2)
