@@ -99,10 +99,12 @@ class Channel:
                     return end.result()
             raise AssertionError("waited for an end, and there is none")
         except RemoteProtocolError as error:
+            error.with_traceback(None)  # whoever keeps the error must not keep the frames and all that is in them
             self.has_erred, self.has_flooded = True, isinstance(error, FloodError)
             await self._say_why(str(error))
             return str(error)
         except OSError as error:
+            error.with_traceback(None)  # the reader keeps it
             return error.strerror or str(error)
         finally:
             if self._dropped.done():
