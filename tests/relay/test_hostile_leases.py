@@ -1,4 +1,4 @@
-"""A relay is leased what volunteers below can't be: members on data that never came, or beyond all numbers."""
+"""A relay is leased what volunteers below can't be: members without data, beyond all numbers, or in broken groups."""
 
 import msgspec
 import pytest
@@ -45,5 +45,12 @@ def test_a_lease_on_data_that_came_or_on_none_is_taken() -> None:
 @pytest.mark.parametrize(("first_member", "is_taken"), [(2**63 - 65, True), (2**63 - 64, False)])
 def test_members_beyond_what_can_be_said_below_end_the_conversation(first_member: int, *, is_taken: bool) -> None:
     asked = msgspec.structs.replace(assignment(NO_BLOCK), first_member=first_member, quota=64)
+    effects = begun().received(asked, 0.0)
+    assert any(isinstance(effect, Leave) for effect in effects) is not is_taken
+
+
+@pytest.mark.parametrize(("quota", "is_taken"), [(60, True), (61, False)])
+def test_members_that_are_no_whole_groups_end_the_conversation(quota: int, *, is_taken: bool) -> None:
+    asked = msgspec.structs.replace(assignment(NO_BLOCK), quota=quota, group_size=20)
     effects = begun().received(asked, 0.0)
     assert any(isinstance(effect, Leave) for effect in effects) is not is_taken

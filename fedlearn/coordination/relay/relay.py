@@ -78,13 +78,9 @@ class Relay:
         """Takes a message of the server above."""
         assert self._worker is not None, "received before a conversation began"
         match message:
-            case Assignment(block=block) if block != NO_BLOCK and block not in self._blocks:
-                reason = f"block {block.hex()}: expected one that the server sent lately, got a name without data"
-                return [*self._worker.fail(reason)]
-            case Assignment(first_member=first_member, quota=quota) if first_member + quota >= MEMBERS_END:
-                return [*self._worker.fail(f"members: expected those below 2^63, got {quota} from {first_member} on")]
             case Assignment():
-                return [*self._assigned(message, now)]
+                reason = self._refusal_of(message)
+                return [*self._worker.fail(reason)] if reason else [*self._assigned(message, now)]
             case DataBlock(block):
                 self._blocks.append(block)
             case Seat():
@@ -117,6 +113,16 @@ class Relay:
         if self._coordinator is not None and self._steps is not None:
             self._steps.revoke()
             self._coordinator.loop.abandon()
+
+    def _refusal_of(self, lease: Assignment) -> str:
+        """Why volunteers below can't take parts of the lease; empty where they can."""
+        if lease.block != NO_BLOCK and lease.block not in self._blocks:
+            return f"block {lease.block.hex()}: expected one that the server sent lately, got a name without data"
+        if lease.first_member + lease.quota >= MEMBERS_END:
+            return f"members: expected those below 2^63, got {lease.quota} from {lease.first_member} on"
+        if lease.quota % lease.group_size:
+            return f"members: expected whole groups of {lease.group_size}, got {lease.quota} members"
+        return ""
 
     def _assigned(self, assignment: Assignment, now: float) -> list[ServerEffect]:
         if self._coordinator is None or self._steps is None:
