@@ -54,6 +54,8 @@ def say_below(choices: Random, relay: Branch, said_before: deque[Message]) -> No
     try:
         participant.link.client.send(said)
         relay._receive(peer, participant)
+        if isinstance(said, Ready):
+            relay.kill(participant)  # its own one would be the second
     except LocalProtocolError:
         pass  # an honest connection does not even send it
     except RemoteProtocolError:
