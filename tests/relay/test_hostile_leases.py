@@ -54,3 +54,11 @@ def test_members_that_are_no_whole_groups_end_the_conversation(quota: int, *, is
     asked = msgspec.structs.replace(assignment(NO_BLOCK), quota=quota, group_size=20)
     effects = begun().received(asked, 0.0)
     assert any(isinstance(effect, Leave) for effect in effects) is not is_taken
+
+
+@pytest.mark.parametrize(("rank", "is_taken"), [(0, True), (-1, False)])
+def test_noise_of_no_rank_that_there_is_ends_the_conversation(rank: int, *, is_taken: bool) -> None:
+    lease = assignment(NO_BLOCK)
+    asked = msgspec.structs.replace(lease, perturbation=msgspec.structs.replace(lease.perturbation, rank=rank))
+    effects = begun().received(asked, 0.0)
+    assert any(isinstance(effect, Leave) for effect in effects) is not is_taken

@@ -122,6 +122,8 @@ class Relay:
             return f"members: expected those below 2^63, got {lease.quota} from {lease.first_member} on"
         if lease.quota % lease.group_size:
             return f"members: expected whole groups of {lease.group_size}, got {lease.quota} members"
+        if lease.perturbation.rank < 0:
+            return f"perturbation: expected a rank of 0 or more, got {lease.perturbation.rank}"
         return ""
 
     def _assigned(self, assignment: Assignment, now: float) -> list[ServerEffect]:
