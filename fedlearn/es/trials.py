@@ -10,6 +10,9 @@ from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
 
 Float32Array = NDArray[np.float32]
 
+MAX_GROUP_MEMBERS = 2**20
+"""The most losses in one Result."""
+
 
 class Trials(msgspec.Struct, frozen=True):
     """Consecutive members of one step, in whole groups."""
@@ -31,6 +34,32 @@ class Trials(msgspec.Struct, frozen=True):
     def n_groups(self) -> int:
         """Number of groups that these members form."""
         return self.n_members // self.group_size
+
+    def check_groups(self) -> None:
+        """Checks that the members form whole groups.
+
+        Raises:
+            ValueError: they do not, or groups are too large.
+        """
+        if self.group_size > MAX_GROUP_MEMBERS or self.n_members % self.group_size:
+            raise ValueError(
+                f"trials: expected whole groups of at most {MAX_GROUP_MEMBERS} members, got {self.n_members} members "
+                f"in groups of {self.group_size}"
+            )
+
+    def check_numbers(self) -> None:
+        """Checks that there are members, a step and noise of these numbers.
+
+        Raises:
+            ValueError: there are not.
+        """
+        if self.first_member + self.n_members >= 2**63 or not 0 <= self.step < 2**32:
+            raise ValueError(
+                f"trials: expected members below 2^63 of a step below 2^32, got members from {self.first_member} on "
+                f"of step {self.step}"
+            )
+        if self.perturbation.rank < 0:
+            raise ValueError(f"trials: expected a rank of 0 or more, got {self.perturbation.rank}")
 
     def part(self, first_group: int, n_groups: int) -> "Trials":
         """The trials of some of the groups, counted from the first of these."""

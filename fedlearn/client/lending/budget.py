@@ -3,7 +3,7 @@
 import msgspec
 
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.es.trials import Trials
+from fedlearn.es.trials import MAX_GROUP_MEMBERS, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.limits import PARAMETER_BYTES, UNBOUNDED
@@ -14,9 +14,6 @@ SNAPSHOTS_AT_ONCE = 4
 
 BLOCKS_AT_ONCE = 4
 """Copies of blocks at the same time: the bytes, the decoded message, and those that are kept."""
-
-MAX_GROUP_MEMBERS = 2**20
-"""The most losses in one Result."""
 
 MAX_OPERATIONS = 2**46
 """The most operations of one computation, counted as parameters x members x units of work: an hour on a slow machine.
@@ -66,12 +63,8 @@ class MemoryBudget(msgspec.Struct, frozen=True):
 
     def check_trials(self, objective: Objective, data: Columns, trials: Trials, *, threads: int) -> None:
         """Checks that trials are well formed and can be evaluated."""
-        if trials.group_size > MAX_GROUP_MEMBERS or trials.n_members % trials.group_size:
-            raise ValueError(
-                f"trials: expected whole groups of at most {MAX_GROUP_MEMBERS} members, got {trials.n_members} members "
-                f"in groups of {trials.group_size}"
-            )
-        _check_numbers(trials)
+        trials.check_groups()
+        trials.check_numbers()
         asked = f"trials of {trials.n_members} members at rank {trials.perturbation.rank}"
         _check_work(trials.n_members * objective.layout.size * objective.work_per_member, asked)
         n_bytes = objective.trial_bytes(data, trials, threads=threads) if isinstance(objective, NamesItsMemory) else 0
@@ -91,7 +84,7 @@ class MemoryBudget(msgspec.Struct, frozen=True):
                 f"members: expected some of one group of at most {MAX_GROUP_MEMBERS}, got {trials.n_members} from "
                 f"{trials.first_member} on, in groups of {trials.group_size}"
             )
-        _check_numbers(trials)
+        trials.check_numbers()
         asked = f"{trials.n_members} members at once at rank {trials.perturbation.rank}"
         _check_work(trials.n_members * max(trials.perturbation.rank, 1) * part.layout.size, asked)
         self._check(trials.n_members * part.member_bytes(), asked)
@@ -116,16 +109,6 @@ class MemoryBudget(msgspec.Struct, frozen=True):
 def _check_work(operations: int, asked: str) -> None:
     if operations > MAX_OPERATIONS:
         raise ValueError(f"work: expected at most {MAX_OPERATIONS} operations at once, got {asked}: {operations}")
-
-
-def _check_numbers(trials: Trials) -> None:
-    if trials.first_member + trials.n_members >= 2**63 or not 0 <= trials.step < 2**32:
-        raise ValueError(
-            f"trials: expected members below 2^63 of a step below 2^32, got members from {trials.first_member} on "
-            f"of step {trials.step}"
-        )
-    if trials.perturbation.rank < 0:
-        raise ValueError(f"trials: expected a rank of 0 or more, got {trials.perturbation.rank}")
 
 
 def in_words(n_bytes: int) -> str:

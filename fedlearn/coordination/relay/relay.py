@@ -27,7 +27,7 @@ from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
 from fedlearn.coordination.relay.holes import cut_late, holes_in, idle, pieces
 from fedlearn.coordination.relay.upstream_steps import UpstreamSteps
 from fedlearn.coordination.work.worker import Worker
-from fedlearn.es.trials import TrialResults
+from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import Assignment, DataBlock, Farewell, Message, Ready, Seat, Welcome
@@ -36,9 +36,6 @@ NO_SEAT = (
     "seat: expected a run whose volunteers hold whole replicas, as all behind a relay do; "
     "where crews hold the model, join the server itself"
 )
-
-MEMBERS_END = 2**63
-"""The number below which all members are, since a lease of volunteers below must be one that can be said."""
 
 RelayEffect = ClientEffect | ServerEffect
 """Effects above and below in one order, because the replica changes between them."""
@@ -118,12 +115,12 @@ class Relay:
         """Why volunteers below can't take parts of the lease; empty where they can."""
         if lease.block != NO_BLOCK and lease.block not in self._blocks:
             return f"block {lease.block.hex()}: expected one that the server sent lately, got a name without data"
-        if lease.first_member + lease.quota >= MEMBERS_END:
-            return f"members: expected those below 2^63, got {lease.quota} from {lease.first_member} on"
-        if lease.quota % lease.group_size:
-            return f"members: expected whole groups of {lease.group_size}, got {lease.quota} members"
-        if lease.perturbation.rank < 0:
-            return f"perturbation: expected a rank of 0 or more, got {lease.perturbation.rank}"
+        trials = Trials(lease.step, lease.perturbation, lease.group_size, lease.first_member, lease.quota)
+        try:
+            trials.check_groups()
+            trials.check_numbers()
+        except ValueError as error:
+            return str(error)
         return ""
 
     def _assigned(self, assignment: Assignment, now: float) -> list[ServerEffect]:

@@ -2,13 +2,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.client.lending.budget import MAX_GROUP_MEMBERS, MAX_OPERATIONS, MemoryBudget, in_words
+from fedlearn.client.lending.budget import MAX_OPERATIONS, MemoryBudget, in_words
 from fedlearn.config import RunConfig
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping
 from fedlearn.es.sums.estimate import CodedEstimate
-from fedlearn.es.trials import Trials
+from fedlearn.es.trials import MAX_GROUP_MEMBERS, Trials
 from fedlearn.runs.run import Run
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.limits import PARAMETER_BYTES
