@@ -3,7 +3,7 @@
 import asyncio
 import os
 import warnings
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, final
 
 import torch
@@ -202,7 +202,7 @@ class BossMan(Callback):
         del loss, figures
         self._tell(lambda: self._take(step, weights))
 
-    def _tell(self, what: Any) -> None:  # noqa: ANN401 (a function without arguments)
+    def _tell(self, what: Callable[[], object]) -> None:
         """Calls a function in the loop's thread, since the run is on another one."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(what)
