@@ -19,6 +19,7 @@ from fedlearn.server.local_volunteers import LocalVolunteers
 from fedlearn.server.security import ServerSecurity
 from fedlearn.server.server import Server
 from fedlearn.server.training.trainer import Trainer
+from fedlearn.storage.task_file import is_task_file
 from fedlearn.system.invocation import invocation
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
@@ -107,7 +108,10 @@ def conclude(
     if reason.startswith(DIVERGED):  # from where nobody should go on
         terminal.end(f"{saved}; go back to its best step with", command=way_back(trainer.run))
         return
-    terminal.end(f"{saved}; go on with", command=f"{invocation('serve')} {_resume_flags(trainer)}")
+    if _is_of_script(trainer.run):
+        terminal.end(f"{saved} in {trainer.run.folder.path}")
+    else:
+        terminal.end(f"{saved}; go on with", command=f"{invocation('serve')} {_resume_flags(trainer)}")
     # Whoever stops a server does not want to wait, and without either setting nobody wants the model looked at.
     is_looked_at = trainer.sample_time > 0 or trainer.sample_every > 0
     if trainer.is_complete and is_looked_at and terminal.screen.mode != "quiet":
@@ -158,6 +162,11 @@ async def _board(run: Run, terminal: Terminal) -> AsyncIterator["asyncio.Future[
         timer.cancel()
         board.cancel()
         await asyncio.gather(board, return_exceptions=True)
+
+
+def _is_of_script(run: Run) -> bool:
+    """Whether the task is a value of the script that began the run, so that no command can go on with it."""
+    return bool(run.prepared.entry) and not is_task_file(run.config.run.task)
 
 
 def _resume_flags(trainer: Trainer) -> str:

@@ -25,7 +25,7 @@ from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 from tests.commands.recorded_run import recorded_run
 from tests.patience import LIMIT_S
-from tests.run_folders import reopened
+from tests.run_folders import created, fit_task, reopened, task_config
 
 
 class Line:
@@ -103,6 +103,15 @@ def test_whoever_goes_on_is_shown_the_door_that_was_open(config: RunConfig) -> N
     first, *_ = concluded(config, "the server was stopped", steps=6, sample_time=0.0, host="::", token_file="my token")
     assert " --host :: " in first
     assert " --token-file 'my token'" in first
+
+
+def test_no_command_goes_on_with_a_task_that_is_a_value_of_a_script(tmp_path: Path) -> None:
+    run, stream = created(task_config(tmp_path, task="function", steps=6), fit_task()), io.StringIO()
+    trainer, _ = Trainer.open(run)
+    with contextlib.closing(trainer):
+        terminal = Terminal(stream=stream, quiet=True)
+        conclude(trainer, terminal, Bars(quiet=True), reason="its boss ended it", next_commands=())
+    assert stream.getvalue() == f"its boss ended it; step {run.origin.step} is saved in {run.folder.path}\n"
 
 
 def test_who_stops_a_server_does_not_wait_for_a_last_look(config: RunConfig) -> None:
