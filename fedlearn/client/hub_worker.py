@@ -1,18 +1,19 @@
 """`fedlearn join --hub`: asks a hub for work, and is an ordinary volunteer of whichever server the hub names."""
 
 import math
-import os
 import queue
 import random
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import final
 
 from fedlearn.client.hub_line import HubAwayError, HubError, HubLine, Work
 from fedlearn.system.children import stop_processes
 from fedlearn.system.signals import stop_signals_call
+from fedlearn.system.waiting import WaitingProcess
 from fedlearn.terminal import Terminal
 
 RETRY_S = 1.0
@@ -25,8 +26,11 @@ PARTING_S = 2.0
 
 NOT_FOUND = 404
 
-Command = Callable[[str], Sequence[str]]
-"""The command line of a volunteer for the server at an address."""
+Arguments = Callable[[str], Sequence[str]]
+"""The arguments of a volunteer for the server at an address."""
+
+Prepare = Callable[[], WaitingProcess]
+"""Starts the process of a volunteer that is not told its arguments yet."""
 
 Registered = int
 """The number of the device that was registered."""
@@ -34,23 +38,35 @@ Registered = int
 
 @final
 class HubWorker:
-    """One registration after the other, and a volunteer's process for each server."""
+    """One registration after the other, and a volunteer's process for each server.
 
-    def __init__(self, line: HubLine, *, name: str, job_id: int | None, command: Command, terminal: Terminal) -> None:
-        self._line, self._name, self._job_id, self._command = line, name, job_id, command
-        self._terminal = terminal
+    While the device has no work the next volunteer's process is there already, and imports what it will need.
+    """
+
+    def __init__(
+        self,
+        line: HubLine,
+        *,
+        name: str,
+        job_id: int | None,
+        arguments: Arguments,
+        prepare: Prepare,
+        terminal: Terminal,
+    ) -> None:
+        self._line, self._name, self._job_id, self._arguments = line, name, job_id, arguments
+        self._prepare, self._terminal = prepare, terminal
         # No SimpleQueue: in CPython 3.11 a signal as `get` times out makes it wait for ever.
         self._answers: queue.Queue[Work | HubError | HubAwayError | Registered] = queue.Queue()
         self._number: int | None = None
         self._server = ""
         """The server that the hub named last."""
-        self._volunteer: subprocess.Popen[bytes] | None = None
+        self._volunteer: WaitingProcess | None = None
+        self._next: WaitingProcess | None = None
+        """The process of the next volunteer, which waits; both end with this process, however that ends."""
         self._begins = math.inf
         """Time at which the volunteer is started."""
         self._pause_s = RETRY_S
         self._leaves = threading.Event()
-        self._reading, self._writing = os.pipe()
-        """Standard input of the volunteers, which ends with this process, however that ends."""
 
     def run(self) -> int:
         """Works until its job has ended or the person wants the machine back; gives the exit code."""
@@ -82,6 +98,7 @@ class HubWorker:
                 case Work():
                     self._turn_to(answer)
                 case number:
+                    self._ready()
                     self._terminal.say(f"registered as device {number}; it works when the hub has work")
         return 0
 
@@ -94,15 +111,26 @@ class HubWorker:
         self._begins = time.monotonic() if work.server else math.inf
         if work.server:
             self._terminal.say(f"job {work.job_id}: joining {work.server}")
+        else:
+            self._ready()
+
+    def _ready(self) -> WaitingProcess:
+        """Has a process wait for the next server."""
+        if self._next is None or self._next.process.poll() is not None:
+            self._end(self._next)
+            self._next = self._prepare()
+        return self._next
 
     def _look(self, now: float) -> None:
         """Starts a volunteer whose time has come; one that ended is started again if the hub still names its server."""
-        if self._volunteer is not None and self._volunteer.poll() is not None:
+        if self._volunteer is not None and self._volunteer.process.poll() is not None:
+            self._end(self._volunteer)
             self._volunteer = None
             self._begins = now + self._pause_s * random.uniform(0.5, 1.5)
             self._pause_s = min(2 * self._pause_s, LONGEST_RETRY_S)
         if self._volunteer is None and now >= self._begins:
-            self._volunteer = subprocess.Popen(self._command(self._server), stdin=self._reading)
+            self._volunteer, self._next = self._ready(), None
+            self._volunteer.begin(self._arguments(self._server))
 
     def _ask(self) -> None:
         """Asks the hub for work, again and again, on a thread of its own."""
@@ -129,21 +157,24 @@ class HubWorker:
     def _wait_for_volunteer(self) -> None:
         """Waits for a volunteer whose server has told it that the run is over."""
         if self._volunteer is not None:
-            try:
-                self._volunteer.wait(timeout=PARTING_S)
-            except subprocess.TimeoutExpired:
-                self._stop_volunteer()
+            with suppress(subprocess.TimeoutExpired):
+                self._volunteer.process.wait(timeout=PARTING_S)
+            self._stop_volunteer()
 
     def _stop_volunteer(self) -> None:
         volunteer, self._volunteer = self._volunteer, None
-        stop_processes([volunteer], patience_s=PARTING_S)
+        self._end(volunteer)
+
+    def _end(self, ended: WaitingProcess | None) -> None:
+        if ended is not None:
+            stop_processes([ended.process], patience_s=PARTING_S)
+            ended.close()
 
     def _part(self) -> None:
         """Leaves the server and the hub."""
         self._leaves.set()
         self._stop_volunteer()
-        os.close(self._reading)
-        os.close(self._writing)
+        self._end(self._next)
         if self._number is not None:
             try:
                 self._line.unregister(self._number, timeout_s=PARTING_S)

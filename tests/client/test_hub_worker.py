@@ -14,6 +14,7 @@ import pytest
 from fedlearn.client import hub_worker as module
 from fedlearn.client.hub_line import HubAwayError, HubError, Work
 from fedlearn.client.hub_worker import HubWorker
+from fedlearn.system.waiting import WaitingProcess
 from fedlearn.terminal import Terminal
 from tests.patience import LIMIT_S
 
@@ -21,7 +22,11 @@ if sys.platform == "win32":
     pytest.skip("signals of other systems", allow_module_level=True)
 
 VOLUNTEER = """
-import signal, sys, time
+import json, signal, sys, time
+line = sys.stdin.readline()
+if not line:
+    sys.exit()
+sys.argv[2:] = json.loads(line)["arguments"]
 with open(sys.argv[1], "a") as log:
     log.write(f"joined {sys.argv[2]}\\n")
 if sys.argv[2] == "companion":
@@ -107,14 +112,16 @@ def once(log: Path, line: str, count: int = 1) -> Callable[[], None]:
 def run(hub: Hub, log: Path, *, job_id: int | None = 1) -> tuple[int, str]:
     said = io.StringIO()
 
-    def command(server: str) -> list[str]:
-        return [sys.executable, str(log.parent / "volunteer.py"), str(log), server]
+    def prepare() -> WaitingProcess:
+        hub.calls.append("prepare")
+        return WaitingProcess.start(command=[sys.executable, str(log.parent / "volunteer.py"), str(log)])
 
     device = HubWorker(
         hub,  # type: ignore[arg-type]
         name="ada",
         job_id=job_id,
-        command=command,
+        arguments=lambda server: [server],
+        prepare=prepare,
         terminal=Terminal(stream=said, plain=True),
     )
     try:
@@ -137,6 +144,31 @@ def test_it_joins_what_the_hub_names_and_leaves_with_its_job(log: Path) -> None:
     assert lines(log) == ["joined one", "works for one"]
     assert "registered as device 7" in said
     assert "job 1 has ended" in said
+
+
+def test_a_volunteer_imports_what_it_needs_before_there_is_work(log: Path) -> None:
+    hub = Hub()
+
+    def is_prepared(count: int) -> Callable[[], None]:
+        def wait() -> None:
+            ticks = threading.Event()
+            while hub.calls.count("prepare") < count:
+                ticks.wait(0.01)
+
+        return wait
+
+    hub.script = [
+        is_prepared(1),
+        Work("wait"),
+        JOIN,
+        once(log, "works for one"),
+        Work("wait", 1),
+        is_prepared(2),
+        LEAVE,
+    ]
+    assert run(hub, log)[0] == 0
+    assert lines(log) == ["joined one", "works for one"]
+    assert hub.calls.count("prepare") == 2
 
 
 def test_it_moves_on_when_the_hub_names_another_server(log: Path) -> None:
@@ -200,6 +232,7 @@ def test_whoever_wants_the_machine_back_gets_it_and_the_hub_knows(log: Path, num
 ALONE = """
 import sys
 from fedlearn.client.hub_worker import HubWorker
+from fedlearn.system.waiting import WaitingProcess
 from fedlearn.client.hub_line import Work
 from fedlearn.terminal import Terminal
 
@@ -212,8 +245,9 @@ class Hub:
         return Work("join", 1, "companion")
 
 
-command = lambda server: [sys.executable, *sys.argv[1:], server]
-HubWorker(Hub(), name="ada", job_id=1, command=command, terminal=Terminal(plain=True)).run()
+prepare = lambda: WaitingProcess.start(command=[sys.executable, *sys.argv[1:]])
+arguments = lambda server: [server]
+HubWorker(Hub(), name="ada", job_id=1, arguments=arguments, prepare=prepare, terminal=Terminal(plain=True)).run()
 """
 
 

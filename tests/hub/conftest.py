@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,13 +40,6 @@ class Scripted:
         Scripted.alive[self.process.pid] = self
 
     @classmethod
-    def start(cls, arguments: Sequence[str], *, log: Path) -> Self:
-        log.touch()
-        started = cls(arguments)
-        Scripted.started.append(started)
-        return started
-
-    @classmethod
     def find(cls, process: Process) -> "Scripted | None":
         return cls.alive.get(process.pid)
 
@@ -73,6 +66,25 @@ class Scripted:
         return folder
 
 
+class ScriptedNext:
+    """Stands in for a process that waits for a job."""
+
+    waiting: list["ScriptedNext"] = []  # noqa: RUF012 (emptied by a fixture)
+
+    def __init__(self) -> None:
+        self.is_alive = True
+        ScriptedNext.waiting.append(self)
+
+    def begin(self, arguments: Sequence[str], *, log: Path) -> Scripted:
+        log.touch()
+        ScriptedNext.waiting.remove(self)
+        Scripted.started.append(Scripted(arguments))
+        return Scripted.started[-1]
+
+    def close(self) -> None:
+        ScriptedNext.waiting.remove(self)
+
+
 def some_digits() -> Images:
     """Stands in for scikit-learn's digits: images of their shapes, in their numbers."""
     pixels, labels = np.zeros((1797, 64), dtype=np.uint8), np.arange(1797) % 10
@@ -81,8 +93,9 @@ def some_digits() -> Images:
 
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch) -> list[Scripted]:
-    Scripted.alive, Scripted.started = {}, []
+    Scripted.alive, Scripted.started, ScriptedNext.waiting = {}, [], []
     monkeypatch.setattr("fedlearn.hub.jobs.jobs.Served", Scripted)
+    monkeypatch.setattr("fedlearn.hub.jobs.jobs.ServedNext", ScriptedNext)
     # What a job needs is as if installed, as nothing is trained; test_checks.py has what is missing.
     monkeypatch.setattr("fedlearn.hub.app.find_spec", lambda name: name)
     if find_spec("sklearn") is None:

@@ -4,6 +4,7 @@ import argparse
 import math
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import get_args
 
 from fedlearn.client.client import join
@@ -19,7 +20,8 @@ from fedlearn.coordination.golden import check_core
 from fedlearn.net.direct import parse_place
 from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.storage.task_file import load_task
-from fedlearn.system.processes import give_way, keep_memory, program
+from fedlearn.system.processes import give_way, keep_memory
+from fedlearn.system.waiting import WaitingProcess
 from fedlearn.tasks.task import Device
 from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.terminal import Terminal
@@ -171,9 +173,10 @@ def _ask_hub(options: argparse.Namespace) -> int:
         raise ValueError("--hub: expected no server's address with it, got one; the hub names the server")
     name, token = checked_name(options.name), read_token(options.token_file, os.environ)
 
-    def command(server: str) -> Sequence[str]:
+    def arguments(server: str) -> Sequence[str]:
         # An empty hub is none; what stands last counts.
-        return program([*options.given, "--hub", "", "--once", "--companion", "--server", server])
+        return [*options.given, "--hub", "", "--once", "--companion", "--server", server]
 
     line, terminal = HubLine(hub_url(options.hub), token), Terminal(plain=True, quiet=options.quiet)
-    return HubWorker(line, name=name, job_id=options.job, command=command, terminal=terminal).run()
+    prepare = partial(WaitingProcess.start, "join", options.priority)
+    return HubWorker(line, name=name, job_id=options.job, arguments=arguments, prepare=prepare, terminal=terminal).run()

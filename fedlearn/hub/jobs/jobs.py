@@ -14,7 +14,7 @@ from fedlearn.hub.bodies import Asked, RefusedError, Training, written
 from fedlearn.hub.devices import MAX_DEVICES, Devices
 from fedlearn.hub.jobs.records import JobFolder, JobRecord, Status, find_jobs
 from fedlearn.hub.jobs.seats import n_missing
-from fedlearn.hub.jobs.served import GONE, Served
+from fedlearn.hub.jobs.served import GONE, Served, ServedNext
 from fedlearn.hub.jobs.spec import ORDER_FILE, TASK_FILE, TASK_SOURCE, JobSpec
 from fedlearn.hub.settings import HubSettings
 from fedlearn.storage.durable import write_durably
@@ -39,6 +39,8 @@ class Jobs:
         self._settings, self._devices, self._clock = settings, devices, clock
         self.records, self.problems = find_jobs(settings.jobs)
         self._served: dict[int, Served] = {}
+        self._next: ServedNext | None = None
+        """The process that will serve the job that is trained next."""
         self._restarts: dict[int, Restarts] = {}
         self._began: dict[int, float] = {}
         self._due: dict[int, float] = {}
@@ -105,6 +107,7 @@ class Jobs:
         self.folder(record).save(record)
         self.folder(record).say(note or "created")
         self.records[number] = record
+        self._ready()
         return record
 
     def initialize(self, record: JobRecord, *, split: bool = False) -> None:
@@ -239,6 +242,8 @@ class Jobs:
 
     def close(self) -> None:
         """Ends all servers, and kills those that do not end in time; the next hub goes on with their jobs."""
+        if self._next is not None:
+            self._next.close()
         for number, served in self._served.items():
             if (record := self.records[number]).status == "training":
                 record.process = None  # so that whoever finds it ended knows by whom
@@ -330,10 +335,18 @@ class Jobs:
         others = [other.port for other in self.records.values() if other.job_id in self._served]
         record.port = self._settings.port_for(record, others)
         arguments = self._settings.arguments_of(record, folder)
-        served = Served.start(arguments, log=folder.log)
+        served, self._next = self._ready().begin(arguments, log=folder.log), None
         self._served[record.job_id], self._began[record.job_id] = served, self._clock()
         record.process = served.process
         self._change(record, "training")
+
+    def _ready(self) -> ServedNext:
+        """Has a process wait for the next job that is trained, which imports meanwhile what that needs."""
+        if self._next is not None and not self._next.is_alive:
+            self._next.close()
+            self._next = None
+        self._next = self._next or ServedNext()
+        return self._next
 
 
 def _still_ending(record: JobRecord) -> RefusedError:

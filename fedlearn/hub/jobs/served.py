@@ -11,14 +11,57 @@ import psutil
 
 from fedlearn.hub.jobs.records import Process
 from fedlearn.server.supervision import Serving
-from fedlearn.system.processes import program
-
-FEDLEARN = tuple(program([]))
+from fedlearn.system.waiting import WaitingProcess
 
 MAX_REPORT_BYTES = 64 * 1024
 
 GONE = 256
 """Stands for the exit code of a process that another hub started, which can't be known."""
+
+
+@final
+class ServedNext:
+    """A process that has imported what a server needs, and waits for the job that it serves."""
+
+    def __init__(self) -> None:
+        """Starts the process.
+
+        Raises:
+            OSError: it could not be started.
+        """
+        self._reading, self._writing = os.pipe()
+        try:
+            self._waiting = WaitingProcess.start(
+                "serve",
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(self._writing,),
+                start_new_session=True,  # Ctrl-C is for the hub, which tells them
+                # Settings of the hub's own are not the run's; its lines come as they are printed.
+                env={k: v for k, v in os.environ.items() if not k.startswith("FEDLEARN_")} | {"PYTHONUNBUFFERED": "1"},
+            )
+        except OSError:
+            os.close(self._reading)
+            raise
+        finally:
+            os.close(self._writing)
+        os.set_blocking(self._reading, False)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._waiting.process.poll() is None
+
+    def begin(self, arguments: Sequence[str], *, log: Path) -> "Served":
+        """Has it run `fedlearn` with arguments; what it prints goes into the log."""
+        child = self._waiting.begin([*arguments, "--tell", str(self._writing)], log=str(log))
+        self._waiting.close()
+        return Served(Process(child.pid, _created(child.pid) or 0.0), child, self._reading)
+
+    def close(self) -> None:
+        """Ends the process, which nobody needs any more."""
+        self._waiting.close()
+        os.close(self._reading)
+        self._waiting.process.wait()
 
 
 @final
@@ -29,31 +72,6 @@ class Served:
         self.process = process
         self._child, self._reading = child, reading
         self._report = b""
-
-    @classmethod
-    def start(cls, arguments: Sequence[str], *, log: Path) -> Self:
-        """Starts `fedlearn` with arguments; what it prints goes into the log."""
-        reading, writing = os.pipe()
-        try:
-            with open(log, "ab") as output:
-                child = subprocess.Popen(
-                    [*FEDLEARN, *arguments, "--tell", str(writing)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    pass_fds=(writing,),
-                    start_new_session=True,  # Ctrl-C is for the hub, which tells them
-                    # Settings of the hub's own are not the run's; its lines come as they are printed.
-                    env={k: v for k, v in os.environ.items() if not k.startswith("FEDLEARN_")}
-                    | {"PYTHONUNBUFFERED": "1"},
-                )
-        except OSError:
-            os.close(reading)
-            raise
-        finally:
-            os.close(writing)
-        os.set_blocking(reading, False)
-        return cls(Process(child.pid, _created(child.pid) or 0.0), child, reading)
 
     @classmethod
     def find(cls, process: Process) -> Self | None:

@@ -223,10 +223,11 @@ def test_a_hub_names_the_server_and_what_it_names_is_joined_once(device: Mock, t
     assert join_command(options) == 7
     named = device.call_args.kwargs
     assert (named["name"], named["job_id"], device.call_args.args[0].url) == ("Ada", 3, "http://localhost:4000")
-    words = named["command"]("127.0.0.1:5001")
+    assert named["prepare"].args == ("join", "low")
+    words = named["arguments"]("127.0.0.1:5001")
     assert "the devices' token" not in words
-    assert words[1:5] == ["-P", "-m", "fedlearn", "join"]
-    volunteer = parsed(*words[5:])
+    assert words[0] == "join"
+    volunteer = parsed(*words[1:])
     assert (volunteer.hub, volunteer.server, volunteer.once, volunteer.threads) == ("", ["127.0.0.1:5001"], True, 2)
     assert volunteer.companion
 

@@ -18,7 +18,7 @@ from fedlearn.hub.jobs.spec import TASK_SOURCE
 from fedlearn.hub.settings import HubSettings
 from fedlearn.system.children import MOST_AT_ONCE
 from tests.board.folders import show_status
-from tests.hub.conftest import LAYERS, TEXT, Scripted, ended
+from tests.hub.conftest import LAYERS, TEXT, Scripted, ScriptedNext, ended
 
 
 def created(jobs: Jobs, body: dict[str, Any] = TEXT) -> JobRecord:
@@ -45,6 +45,20 @@ def test_jobs_are_counted_from_one_also_after_folders_that_are_damaged(jobs: Job
     assert created(jobs).job_id == 10
     with refused(404, "job 7: there is none"):
         jobs.get(7)
+
+
+def test_one_process_is_ready_for_the_job_that_is_trained_next(jobs: Jobs) -> None:
+    assert ScriptedNext.waiting == []
+    record = created(jobs)
+    created(jobs)
+    (first,) = ScriptedNext.waiting
+    first.is_alive = False
+    jobs.train(record, Training())
+    assert (len(Scripted.started), ScriptedNext.waiting) == (1, [])
+    created(jobs)
+    assert len(ScriptedNext.waiting) == 1
+    jobs.close()
+    assert ScriptedNext.waiting == []
 
 
 def test_layers_are_given_before_they_are_trained(jobs: Jobs, devices: Devices) -> None:

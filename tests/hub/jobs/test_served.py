@@ -8,11 +8,19 @@ import pytest
 
 from fedlearn.hub.jobs import served as module
 from fedlearn.hub.jobs.records import Process
-from fedlearn.hub.jobs.served import GONE, Served
+from fedlearn.hub.jobs.served import GONE, Served, ServedNext
 from fedlearn.server.supervision import Serving
+from fedlearn.system import waiting as waiting_module
 
 PROGRAM = """
-import os, sys, time
+import json, os, sys, time
+line = sys.stdin.readline()
+if not line:
+    sys.exit()
+order = json.loads(line)
+sys.argv[1:] = order["arguments"]
+for descriptor in (1, 2):
+    os.dup2(os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
 print("begins", os.environ.get("FEDLEARN_TOKEN"), os.environ["PYTHONUNBUFFERED"], flush=True)
 if sys.argv[1] == "tells":
     with os.fdopen(int(sys.argv[3]), "wb") as stream:
@@ -26,14 +34,19 @@ time.sleep(60)
 """
 
 
+def stand_in(monkeypatch: pytest.MonkeyPatch, *command: str) -> None:
+    """Puts a program in the place of fedlearn."""
+    monkeypatch.setattr(waiting_module, "program", lambda *_, **__: list(command))
+
+
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Served]:
     """Starts a program in the place of fedlearn."""
     (tmp_path / "program.py").write_text(PROGRAM)
-    monkeypatch.setattr(module, "FEDLEARN", (sys.executable, str(tmp_path / "program.py")))
+    stand_in(monkeypatch, sys.executable, str(tmp_path / "program.py"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDLEARN_TOKEN", "a secret of the hub's")
-    return lambda how: Served.start([how], log=tmp_path / "log")
+    return lambda how: ServedNext().begin([how], log=tmp_path / "log")
 
 
 def soon(what: Callable[[], object]) -> object:
@@ -92,8 +105,18 @@ def test_a_process_is_found_again_by_its_number_and_its_beginning(start: Callabl
 def test_a_program_that_can_not_be_started_leaves_no_pipe(
     start: Callable[[str], Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FEDLEARN", ("/nowhere/python", "-m", "fedlearn"))
+    stand_in(monkeypatch, "/nowhere/python")
     before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
     with pytest.raises(OSError, match="nowhere"):
         start("tells")
     assert before == (len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0)
+
+
+@pytest.mark.usefixtures("start")
+def test_a_process_that_nobody_needs_ends_with_its_hub() -> None:
+    waiting = ServedNext()
+    assert waiting.is_alive
+    process = waiting._waiting.process
+    waiting.close()
+    assert process.returncode == 0
+    assert not waiting.is_alive
