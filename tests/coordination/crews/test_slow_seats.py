@@ -1,9 +1,14 @@
 """Seats that are alive and slow: they are waited for where nobody gains by their seats, and answer in the end."""
 
+import pytest
+
 from fedlearn.coordination.crews.crew import STALL_S
 from fedlearn.wire.limits import LOADING_LIMIT_S, message_limit_s
 from tests.coordination.crews.replica import MEMORY, N_SEATS
 from tests.coordination.crews.scene import Scene
+
+
+IMPORTING_S = 400.0
 
 
 def joined(n_machines: int, *, n_steps: int = 2) -> Scene:
@@ -71,3 +76,30 @@ def test_all_are_slow_to_load_and_are_not_taken_for_stalled_ones() -> None:
     scene.settle(2)
     assert len(scene.trainer.journal) >= 2
     assert not any("has not answered" in notice for notice in scene.kept.notices)
+
+
+@pytest.mark.parametrize("n_more", [0, 1, 2])
+def test_whoever_loads_for_minutes_loads_once_and_steps_are_taken_soon_after(n_more: int) -> None:
+    """The first load of a machine imports for 400 s, longer than any patience; what it imported stays."""
+    scene, began, imported = Scene(), dict[int, float](), set[int]()
+    for _ in range(N_SEATS + n_more):
+        scene.join()
+    while len(scene.trainer.journal) < 2 and scene.clock < 1000.0 + 3 * IMPORTING_S:
+        scene.wait(10.0)
+        moved = True
+        while moved:
+            moved = scene.do_work()
+            for peer, machine in list(scene.machines.items()):
+                moved |= machine.hear(scene.clock)
+                if scene.is_loading(machine) and peer not in imported:
+                    if scene.clock < began.setdefault(peer, scene.clock) + IMPORTING_S:
+                        continue
+                    imported.add(peer)
+                moved |= machine.compute(scene.clock)
+                moved |= scene.hear(peer)
+            moved &= len(scene.trainer.journal) < 2
+    assert len(scene.trainer.journal) == 2
+    assert scene.clock <= 1000.0 + IMPORTING_S * (2 if n_more else 1) + 30.0
+    n_lost = sum("its seat is free" in notice for notice in scene.kept.notices)
+    assert n_lost <= 2 * n_more
+    assert not any("is seated anew" in notice for notice in scene.kept.notices)
