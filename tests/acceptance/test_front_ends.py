@@ -124,7 +124,7 @@ def test_ranks_with_the_whole_model_learn_characters_by_gradients(tmp_path: Path
     assert len(metrics_of(tmp_path)) == 4 * 25
     losses = [float(loss) for loss in re.findall(r"evaluation loss (\S+)$", said, flags=re.M)]
     assert len(losses) == 4
-    assert losses[-1] < 2.65  # plain Adam: 2.50 to 2.54, by the seed
+    assert losses[-1] < 2.7  # plain Adam: 2.50 to 2.65, by six seeds
     assert (tmp_path / "tp_02.safetensors").exists()
 
 
