@@ -7,7 +7,6 @@ from fedlearn.wire.limits import LOADING_LIMIT_S, message_limit_s
 from tests.coordination.crews.replica import MEMORY, N_SEATS
 from tests.coordination.crews.scene import Scene
 
-
 IMPORTING_S = 400.0
 
 
