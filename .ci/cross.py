@@ -111,7 +111,6 @@ def configure(folder: Path, target: str) -> None:
         "CMAKE_CXX_COMPILER_WORKS": "ON",
         "CMAKE_EXPORT_COMPILE_COMMANDS": "ON",
         "CMAKE_INSTALL_NAME_TOOL": "unused",
-        "CMAKE_INTERPROCEDURAL_OPTIMIZATION": "OFF",
         "CMAKE_TRY_COMPILE_TARGET_TYPE": "STATIC_LIBRARY",
         "CMAKE_MAKE_PROGRAM": tool("ninja"),
         "FEDLEARN_WERROR": "ON",
