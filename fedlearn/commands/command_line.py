@@ -9,8 +9,9 @@ from functools import partial
 from importlib import import_module
 from typing import NoReturn
 
-from fedlearn.commands.parser import Parser, nearest_to
+from fedlearn.commands.parser import Parser
 from fedlearn.commands.version import ShowVersion
+from fedlearn.config.nearest import did_you_mean
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.packages import add_remedy
 from fedlearn.system.processes import wait_asleep
@@ -130,4 +131,4 @@ def _unknown_arguments(unknown: Sequence[str], parser: Parser) -> str:
         words = shlex.join(unknown) if "--prompt" not in flags else shlex.quote(" ".join(unknown))
         return f"expected flags, got {words}" + (f"; did you mean --prompt {words}?" if "--prompt" in flags else "")
     flag = unknown[0].partition("=")[0]
-    return f"expected a known flag, got {flag}{nearest_to(flag, flags)}"
+    return f"expected a known flag, got {flag}; {did_you_mean(flag, flags)}".removesuffix("; ")

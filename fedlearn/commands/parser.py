@@ -1,12 +1,12 @@
 """Command lines that answer a mistake in a line, and show first what people look for first."""
 
 import argparse
-import difflib
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, final
 
+from fedlearn.config.nearest import did_you_mean
 from fedlearn.terminal.wrapping import columns_of, wrapped
 
 _FEW = 16
@@ -90,20 +90,13 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         choices = [*map(str, action.choices)]
-        nearest = nearest_to(str(value), choices)
         is_verb = isinstance(action, argparse._SubParsersAction)
         expected = f"one of {', '.join(choices)}" if len(choices) <= _FEW else f"a {action.metavar}"
-        wrong = f"expected {expected}, got {value!r}" + nearest
+        wrong = f"expected {expected}, got {value!r}; {did_you_mean(str(value), choices)}".removesuffix("; ")
         raise argparse.ArgumentError(None if is_verb else action, wrong)
 
     def _shown(self, actions: Iterable[argparse.Action]) -> list[argparse.Action]:
         return [action for action in actions if action.dest not in self._hidden]
-
-
-def nearest_to(word: str, known: Iterable[str]) -> str:
-    """A question at the end of an error, with the known word that was probably meant; empty where none is near."""
-    nearest = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
-    return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 def _whole_number(text: str) -> int:

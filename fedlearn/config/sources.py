@@ -3,7 +3,6 @@
 Nothing here reads a file: callers bring its text.
 """
 
-import difflib
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ import msgspec
 from msgspec.inspect import FloatType
 
 from fedlearn.config.camel_case import SPELLINGS, translated
+from fedlearn.config.nearest import did_you_mean
 from fedlearn.config.run_config import RunConfig, RunSettings
 from fedlearn.config.schema import Schema
 from fedlearn.config.setting import ConfigError, is_open
@@ -248,6 +248,5 @@ def _entries(name: str, text: str) -> dict[str, Any]:
 def _known(spelling: str, spellings: Mapping[str, str], source: str, others: Iterable[str] = ()) -> str:
     if spelling in spellings:
         return spellings[spelling]
-    nearest = difflib.get_close_matches(spelling, [*spellings, *others], n=1)
-    remedy = f"did you mean {nearest[0]}?" if nearest else "--help lists all keys"
+    remedy = did_you_mean(spelling, [*spellings, *others]) or "--help lists all keys"
     raise ConfigError(f"{spelling}: expected a known key, got this one from {source}; {remedy}")

@@ -1,9 +1,9 @@
 """The kinds of tasks that are installed: fedlearn's own, and those of other packages."""
 
-from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
 
+from fedlearn.config.nearest import did_you_mean
 from fedlearn.tasks.kind import Kind
 from fedlearn.tasks.task import CUSTOM, Task
 
@@ -28,8 +28,7 @@ def find_kind(name: str) -> Kind:
             kind: Kind = entry.load()
             return kind
     names = kind_names()
-    nearest = get_close_matches(name, names, n=1)
-    question = f"did you mean {nearest[0]}?" if nearest else "is this version of fedlearn older than the server's?"
+    question = did_you_mean(name, names) or "is this version of fedlearn older than the server's?"
     raise ValueError(f"task: expected one of {', '.join(names)}, or FILE.py:NAME of a task, got {name!r}; {question}")
 
 

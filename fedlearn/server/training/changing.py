@@ -5,10 +5,10 @@ What is part of a step acts from the next step on that is opened: the open one e
 know: every Update carries the rates that it was made with, and checkpoints the settings of the day.
 """
 
-import difflib
 from collections.abc import Iterable
 
 from fedlearn.config import LARGEST_OF, ConfigError, RunConfig, Schema, flag_of, resume_config
+from fedlearn.config.nearest import did_you_mean
 from fedlearn.es.optimizers import HYPERPARAMETERS
 from fedlearn.storage.logs.changes import Change, as_written
 
@@ -81,8 +81,7 @@ def changed(config: RunConfig, key: str, text: str) -> RunConfig:
     """
     schema, name = Schema(type(config.options)), key.replace("-", "_")
     if name not in schema.fields:
-        nearest = difflib.get_close_matches(name, AT_WORK, n=1)
-        remedy = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(sorted(AT_WORK))}"
+        remedy = did_you_mean(name, AT_WORK) or f"there are {', '.join(sorted(AT_WORK))}"
         raise ConfigError(f"{key}: expected a setting that may change while the server runs; {remedy}")
     if name not in schema.resumable:
         raise ConfigError(

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 import msgspec
+
+from fedlearn.config.nearest import did_you_mean
 
 Method = Literal["auto", "covariance", "adam"]
 
@@ -51,8 +52,7 @@ def search_settings(given: Mapping[str, Any]) -> SearchSettings:
     known = SearchSettings.__struct_fields__
     for name in given:
         if name not in known:
-            nearest = get_close_matches(name, known, n=1)
-            remedy = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known)}"
+            remedy = did_you_mean(name, known) or f"there are {', '.join(known)}"
             raise ValueError(f"{name}: expected a setting of minimize, got another name; {remedy}")
     return SearchSettings(**given)
 
