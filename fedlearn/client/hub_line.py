@@ -5,6 +5,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from typing import Any, Literal, final
 from urllib.parse import urlsplit
 
@@ -16,7 +17,7 @@ DEFAULT_PORT = 4000
 TIMEOUT_S = 30.0
 """Timeout of a request in seconds, longer than a hub lets a device wait for work."""
 
-MAX_ANSWER_BYTES = 64 * 1024
+MAX_ANSWER_BYTES = 2**21
 
 
 class HubError(Exception):
@@ -31,12 +32,21 @@ class HubAwayError(Exception):
     """No hub answered."""
 
 
+class AskedVerb(msgspec.Struct, frozen=True):
+    """A verb that the device is asked to call."""
+
+    call_id: int
+    verb: str
+    arguments: dict[str, Any]
+
+
 class Work(msgspec.Struct, frozen=True):
     """The task of a device: join a server, wait, or leave, since the job that it registered for has ended."""
 
     state: Literal["join", "wait", "leave"]
     job_id: int | None = None
     server: str = ""
+    calls: tuple[AskedVerb, ...] = ()
 
 
 def hub_url(text: str) -> str:
@@ -72,14 +82,15 @@ class HubLine:
         handlers = [urllib.request.ProxyHandler({})] if is_loopback(host) else []
         self._opener = urllib.request.build_opener(*handlers, _NoRedirect())
 
-    def register(self, name: str, job_id: int | None) -> int:
-        """Registers this device; gives its number.
+    def register(self, name: str, job_id: int | None, verbs: Sequence[str] = ()) -> int:
+        """Registers this device, with the verbs that may be called; gives its number.
 
         Raises:
             HubError: the hub refuses.
             HubAwayError: no hub answers.
         """
-        body = {"name": name} | ({} if job_id is None else {"job_id": job_id})
+        body: dict[str, Any] = {"name": name} | ({} if job_id is None else {"job_id": job_id})
+        body |= {"verbs": list(verbs)} if verbs else {}
         answer = self._ask("POST", "/api/devices/register", body)
         if not isinstance(answer, dict) or not isinstance(answer.get("device_id"), int):
             raise HubAwayError("expected a hub's answer, got another")
@@ -100,6 +111,15 @@ class HubLine:
             return msgspec.structs.replace(work, server=str(parse_address(work.server)) if work.server else "")
         except ValueError as error:
             raise HubAwayError(f"expected a hub's answer, got another: {error}") from error
+
+    def answer(self, device: int, call: int, *, code: int | None, output: str) -> None:
+        """Answers a call of a verb.
+
+        Raises:
+            HubError: the hub refuses.
+            HubAwayError: no hub answers.
+        """
+        self._ask("POST", f"/api/devices/{device}/calls/{call}", {"code": code, "output": output})
 
     def unregister(self, device: int, *, timeout_s: float) -> None:
         """Tells the hub that the device is gone.

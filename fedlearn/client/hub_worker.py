@@ -10,7 +10,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import final
 
-from fedlearn.client.hub_line import HubAwayError, HubError, HubLine, Work
+import msgspec
+
+from fedlearn.client.hub_line import AskedVerb, HubAwayError, HubError, HubLine, Work
+from fedlearn.client.verbs import VerbError, Verbs
 from fedlearn.system.children import stop_processes
 from fedlearn.system.signals import stop_signals_call
 from fedlearn.system.waiting import WaitingProcess
@@ -52,9 +55,11 @@ class HubWorker:
         arguments: Arguments,
         prepare: Prepare,
         terminal: Terminal,
+        verbs: Verbs | None = None,
     ) -> None:
         self._line, self._name, self._job_id, self._arguments = line, name, job_id, arguments
-        self._prepare, self._terminal = prepare, terminal
+        self._prepare, self._terminal, self._verbs = prepare, terminal, verbs
+        self._calls: queue.Queue[AskedVerb] = queue.Queue()
         # No SimpleQueue: in CPython 3.11 a signal as `get` times out makes it wait for ever.
         self._answers: queue.Queue[Work | HubError | HubAwayError | Registered] = queue.Queue()
         self._number: int | None = None
@@ -73,6 +78,7 @@ class HubWorker:
         with stop_signals_call(lambda _: self._leaves.set()):
             # A daemon: it may be waiting for an answer when the process ends.
             threading.Thread(target=self._ask, daemon=True).start()
+            threading.Thread(target=self._answer_calls, daemon=True).start()
             try:
                 return self._work()
             finally:
@@ -138,9 +144,13 @@ class HubWorker:
         while not self._leaves.is_set():
             try:
                 if self._number is None:
-                    self._number = self._line.register(self._name, self._job_id)
+                    verbs = self._verbs.names() if self._verbs is not None else ()
+                    self._number = self._line.register(self._name, self._job_id, verbs)
                     self._answers.put(self._number)
-                self._answers.put(self._line.work(self._number, has=self._server))
+                work = self._line.work(self._number, has=self._server)
+                for call in work.calls:
+                    self._calls.put(call)
+                self._answers.put(work)
                 retry_s = RETRY_S
                 # Another thread does what it says, and the next request tells what that has done.
                 self._leaves.wait(2 * LOOK_S)
@@ -153,6 +163,21 @@ class HubWorker:
                     self._answers.put(error)
                     return
                 self._number = None  # the hub was started again, and knows nobody
+
+    def _answer_calls(self) -> None:
+        """Calls the verbs that the hub asks for, one after another, on a thread of its own."""
+        while (call := self._calls.get()) is not None:
+            self._terminal.say(f"the hub calls {call.verb}")
+            code: int | None = None
+            try:
+                if self._verbs is None:
+                    raise VerbError("verb: expected none, since this device's owner offers none with --verbs")
+                code, output = msgspec.structs.astuple(self._verbs.call(call.verb, call.arguments))
+            except (VerbError, OSError) as error:
+                output = str(error)
+            if self._number is not None:
+                with suppress(HubError, HubAwayError):  # whoever asked sees that there is no answer
+                    self._line.answer(self._number, call.call_id, code=code, output=output)
 
     def _wait_for_volunteer(self) -> None:
         """Waits for a volunteer whose server has told it that the run is over."""

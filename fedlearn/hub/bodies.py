@@ -69,7 +69,7 @@ class Normalize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DatasetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The data to train on."""
 
-    name: Annotated[str, Meta(max_length=64, pattern="^[A-Za-z0-9_-]*$")] = ""
+    name: Annotated[str, Meta(max_length=64, pattern="^[A-Za-z0-9_-]*\\Z")] = ""
     """The name that torchvision gives a collection of images, such as MNIST or CIFAR10."""
     args: dict[str, str | int | float | bool | None] = {}
     """Arguments of torchvision's collection; the hub decides all but which images it has."""
@@ -121,6 +121,17 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The job that the device works for, which text may name, too; None: any job in training."""
     name: Annotated[str, Meta(max_length=256)] = ""
     """The device's name as a volunteer."""
+    verbs: Annotated[tuple[Annotated[str, Meta(pattern="^[a-z][a-z0-9_-]{0,63}\\Z")], ...], Meta(max_length=64)] = ()
+    """The verbs of its owner's that may be called."""
+
+
+class VerbAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a device's verb came to."""
+
+    code: Annotated[int, Meta(ge=-255, le=255)] | None = None
+    """Its exit code; None: it was refused or ended, as the output says."""
+    output: Annotated[str, Meta(max_length=65536)] = ""
+    """What it printed."""
 
 
 class Initialization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -101,3 +102,11 @@ def settings_folder(environ: Mapping[str, str]) -> Path:
         return config
     home = ("APPDATA", "") if sys.platform == "win32" else ("HOME", ".config")
     return Path(environ.get(home[0], "/nonexistent")) / home[1]
+
+
+def who_else_may_write(found: os.stat_result) -> str:
+    """Who but this process's user and the administrator may write to a file or folder, in words; empty where nobody
+    may."""
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "its group or everybody can write to"
+    return "" if sys.platform == "win32" or found.st_uid in (os.getuid(), 0) else "belongs to somebody else"

@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,6 +31,16 @@ def program(arguments: Sequence[str], *, module: str = "fedlearn") -> list[str]:
     compiled core, before the installed package.
     """
     return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def end_family(process: "subprocess.Popen[bytes]") -> None:
+    """Kills a process that was started with a session of its own, and all in that session."""
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 def give_way() -> None:

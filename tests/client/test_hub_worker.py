@@ -6,14 +6,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from fedlearn.client import hub_worker as module
-from fedlearn.client.hub_line import HubAwayError, HubError, Work
+from fedlearn.client.hub_line import AskedVerb, HubAwayError, HubError, Work
 from fedlearn.client.hub_worker import HubWorker
+from fedlearn.client.verbs import Verbs
 from fedlearn.system.waiting import WaitingProcess
 from fedlearn.terminal import Terminal
 from tests.patience import LIMIT_S
@@ -51,8 +52,8 @@ class Hub:
         self.calls: list[str] = []
         self.silence = threading.Event()
 
-    def register(self, name: str, job_id: int | None) -> int:
-        self.calls.append(f"register {name} {job_id}")
+    def register(self, name: str, job_id: int | None, verbs: Sequence[str] = ()) -> int:
+        self.calls.append(" ".join(["register", name, str(job_id), *verbs]))
         return self._next() if self.script and isinstance(self.script[0], int) else 7  # type: ignore[return-value]
 
     def work(self, device: int, *, has: str) -> Work:
@@ -60,6 +61,9 @@ class Hub:
         found = self._next()
         assert isinstance(found, Work)
         return found
+
+    def answer(self, device: int, call: int, *, code: int | None, output: str) -> None:
+        self.calls.append(f"answer {device} {call} {code} {output}")
 
     def unregister(self, device: int, *, timeout_s: float) -> None:
         self.calls.append(f"unregister {device}")
@@ -109,7 +113,7 @@ def once(log: Path, line: str, count: int = 1) -> Callable[[], None]:
     return wait
 
 
-def run(hub: Hub, log: Path, *, job_id: int | None = 1) -> tuple[int, str]:
+def run(hub: Hub, log: Path, *, job_id: int | None = 1, verbs: Verbs | None = None) -> tuple[int, str]:
     said = io.StringIO()
 
     def prepare() -> WaitingProcess:
@@ -123,6 +127,7 @@ def run(hub: Hub, log: Path, *, job_id: int | None = 1) -> tuple[int, str]:
         arguments=lambda server: [server],
         prepare=prepare,
         terminal=Terminal(stream=said, plain=True),
+        verbs=verbs,
     )
     try:
         return device.run(), said.getvalue()
@@ -171,6 +176,43 @@ def test_a_volunteer_imports_what_it_needs_before_there_is_work(log: Path) -> No
     assert hub.calls.count("prepare") == 2
 
 
+def answered(hub: Hub, count: int) -> Callable[[], None]:
+    def wait() -> None:
+        ticks = threading.Event()
+        for _ in range(int(LIMIT_S / 0.01)):
+            if len([call for call in hub.calls if call.startswith("answer")]) >= count:
+                return
+            ticks.wait(0.01)
+        raise AssertionError(f"no answer: {hub.calls}")
+
+    return wait
+
+
+def test_verbs_that_the_hub_asks_for_are_called_and_answered_while_a_volunteer_works(log: Path, tmp_path: Path) -> None:
+    (tmp_path / "verbs").mkdir(mode=0o755)
+    (tmp_path / "verbs" / "say").write_text("#!/bin/sh\ncat\nexit 4\n")
+    (tmp_path / "verbs" / "say").chmod(0o755)
+    calls = (AskedVerb(1, "say", {"a": 1}), AskedVerb(2, "../say", {}), AskedVerb(3, "none", {}))
+    hub = Hub(JOIN, once(log, "works for one"), Work("join", 1, "one", calls))
+    hub.script += [answered(hub, 3), LEAVE]
+    code, said = run(hub, log, verbs=Verbs(tmp_path / "verbs"))
+    assert code == 0
+    assert hub.calls[0] == "register ada 1 say"
+    first, second, third = [call for call in hub.calls if call.startswith("answer")]
+    assert first == 'answer 7 1 4 {"a":1}'
+    assert second.startswith("answer 7 2 None verb: expected a name of small letters")
+    assert third.startswith("answer 7 3 None verb none: expected one of say")
+    assert lines(log) == ["joined one", "works for one"]
+    assert "the hub calls say" in said
+
+
+def test_a_device_whose_owner_offers_none_calls_none(log: Path) -> None:
+    hub = Hub(Work("wait", calls=(AskedVerb(1, "say", {}),)))
+    hub.script += [answered(hub, 1), LEAVE]
+    assert run(hub, log)[0] == 0
+    assert "answer 7 1 None verb: expected none, since this device's owner offers none with --verbs" in hub.calls
+
+
 def test_it_moves_on_when_the_hub_names_another_server(log: Path) -> None:
     other = Work("join", 2, "two")
     hub = Hub(JOIN, once(log, "works for one"), other, once(log, "works for two"), LEAVE)
@@ -212,7 +254,8 @@ def test_a_refusal_ends_it(log: Path) -> None:
 def test_a_job_that_is_not_there_ends_it(log: Path) -> None:
     hub = Hub()
 
-    def unknown(name: str, job_id: int | None) -> int:
+    def unknown(name: str, job_id: int | None, verbs: Sequence[str] = ()) -> int:
+        assert not verbs
         raise HubError(404, f"job {job_id}: there is none for {name}")
 
     hub.register = unknown  # type: ignore[method-assign]
@@ -238,7 +281,7 @@ from fedlearn.terminal import Terminal
 
 
 class Hub:
-    def register(self, name, job_id):
+    def register(self, name, job_id, verbs=()):
         return 7
 
     def work(self, device, *, has):

@@ -196,12 +196,12 @@ def test_a_device_is_told_where_to_go_and_when_to_leave(client: TestClient, hub:
     assert server.arguments[server.arguments.index("--volunteers") + 1] == "0"
     run = server.begin(settings)
     hub.jobs.tick()
-    told = {"state": "join", "job_id": 1, "server": "127.0.0.1:5001"}
+    told = {"state": "join", "job_id": 1, "server": "127.0.0.1:5001", "calls": []}
     assert (work(client), work(client, 2)) == (told, told)
     ended(run, step=100)
     server.code = 0
     hub.jobs.tick()
-    assert work(client, 1, has="127.0.0.1:5001") == {"state": "leave", "job_id": 1, "server": ""}
+    assert work(client, 1, has="127.0.0.1:5001") == {"state": "leave", "job_id": 1, "server": "", "calls": []}
     assert work(client, 2, has="127.0.0.1:5001")["state"] == "wait"
 
 
@@ -233,7 +233,7 @@ def test_a_device_without_work_is_answered_as_soon_as_there_is_some(
 def test_a_device_waits_no_longer_than_proxies_do(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAIT_S", 0.0)
     client.post("/api/devices/register", json={})
-    assert work(client) == {"state": "wait", "job_id": None, "server": ""}
+    assert work(client) == {"state": "wait", "job_id": None, "server": "", "calls": []}
 
 
 def test_a_device_that_asks_is_known_and_one_that_is_silent_forgotten(

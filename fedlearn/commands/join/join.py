@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import get_args
 
 from fedlearn.client.client import join
@@ -14,13 +15,14 @@ from fedlearn.client.hub_worker import HubWorker
 from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.client.lending.machine import free_bytes, limit_memory, total_bytes
 from fedlearn.client.lending.policy import LendingPolicy, parse_bytes, parse_hours, parse_share
+from fedlearn.client.verbs import LIMIT_S, Verbs
 from fedlearn.commands.arguments import add_identity, add_server, addresses_of, check_device, checked_name
 from fedlearn.commands.output import add_output, terminal_of
 from fedlearn.coordination.golden import check_core
 from fedlearn.net.direct import parse_place
 from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.storage.task_file import load_task
-from fedlearn.system.processes import give_way, keep_memory
+from fedlearn.system.processes import CAN_PASS_DESCRIPTORS, give_way, keep_memory
 from fedlearn.system.waiting import WaitingProcess
 from fedlearn.tasks.task import Device
 from fedlearn.tasks.user.named_task import NamedTask
@@ -55,6 +57,19 @@ def add_join(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--job", "--job-id", type=int, metavar="N", help="with --hub: work for this job only, and leave when it ends"
+    )
+    parser.add_argument(
+        "--verbs",
+        metavar="FOLDER",
+        help="with --hub: executables of yours in this folder may be called by the hub's operator, by name, with "
+        "arguments as JSON on standard input",
+    )
+    parser.add_argument(
+        "--verb-limit",
+        type=float,
+        default=LIMIT_S,
+        metavar="SECONDS",
+        help=f"most time of a verb (default: {LIMIT_S:g})",
     )
     parser.add_argument(
         "--direct",
@@ -111,6 +126,10 @@ def join_command(options: argparse.Namespace) -> int:
         end_with_input()
     if options.job is not None and options.hub is None:
         raise ValueError(f"--job: expected --hub with it, got {options.job} alone; name the hub, or a server's address")
+    if options.verbs is not None and options.hub is None:
+        raise ValueError(
+            f"--verbs: expected --hub with it, got {options.verbs} alone; only a hub's operator calls them"
+        )
     address, *others = addresses_of(options)
     name = checked_name(options.name)
     if options.threads < 0:
@@ -173,10 +192,18 @@ def _ask_hub(options: argparse.Namespace) -> int:
         raise ValueError("--hub: expected no server's address with it, got one; the hub names the server")
     name, token = checked_name(options.name), read_token(options.token_file, os.environ)
 
+    verbs = None
+    if options.verbs is not None:
+        if not CAN_PASS_DESCRIPTORS:
+            raise ValueError("--verbs: expected Linux or macOS, got Windows; leave it out there")
+        verbs = Verbs(Path(options.verbs), limit_s=options.verb_limit)
+
     def arguments(server: str) -> Sequence[str]:
         # An empty hub is none; what stands last counts.
         return [*options.given, "--hub", "", "--once", "--companion", "--server", server]
 
     line, terminal = HubLine(hub_url(options.hub), token), Terminal(plain=True, quiet=options.quiet)
     prepare = partial(WaitingProcess.start, "join", options.priority)
-    return HubWorker(line, name=name, job_id=options.job, arguments=arguments, prepare=prepare, terminal=terminal).run()
+    return HubWorker(
+        line, name=name, job_id=options.job, arguments=arguments, prepare=prepare, terminal=terminal, verbs=verbs
+    ).run()
