@@ -105,7 +105,7 @@ def settings_folder(environ: Mapping[str, str]) -> Path:
 
 
 def who_else_may_write(found: os.stat_result) -> str:
-    """Who but this process's user and the administrator may write to a file or folder, in words; empty where nobody
+    """Describes who may write to a file or folder beside this process's user and the administrator; empty where nobody
     may."""
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return "its group or everybody can write to"
