@@ -55,9 +55,18 @@ class OneProcess:
         """Takes one step; the mean of its members' losses."""
         population = ask(self._strategy, self.steps_taken, self._last)
         trials = Trials(self.steps_taken, population.perturbation, population.group_size, 0, population.limit)
-        losses = self._holding.evaluate(trials, self._block).losses
+        found = self._holding.evaluate(trials, self._block)
+        losses, n_groups = found.losses, trials.n_groups
         spans = ((0, population.limit),)
-        update = tell(self._strategy, population, block=self._block, spans=spans, losses=losses, duration_s=0.0)
+        update = tell(
+            self._strategy,
+            population,
+            block=self._block,
+            spans=spans,
+            losses=losses,
+            duration_s=0.0,
+            moments=found.moments.reshape(n_groups, -1) if found.moments.size else None,
+        )
         self._holding.apply(update)
         self._last = update
         self.members_tried += trials.n_members

@@ -320,6 +320,7 @@ class Coordinator:
             result.estimate,
             step.population.group_size,
             variance_left=result.variance_left,
+            moments=result.moments,
         )
         if problem:
             farewell = Farewell("refused", problem)

@@ -8,12 +8,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
+from typing import Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 Float32Array = NDArray[np.float32]
+Statistic = Literal["mean", "deviation"]
 
 
 class TensorSpec(msgspec.Struct, frozen=True, dict=True):
@@ -36,6 +38,9 @@ class TensorSpec(msgspec.Struct, frozen=True, dict=True):
     """The tensor's number in the whole model; None means its place in this layout."""
     first_row: int = 0
     """The first row that is held, counted along the first dimension of the whole tensor."""
+    statistic: Statistic | None = None
+    """What the tensor holds of the numbers that members observe, renewed by each Update; None for all that is trained
+    or fixed."""
 
     @cached_property
     def size(self) -> int:
@@ -117,6 +122,20 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
     def is_masked(self) -> bool:
         """Whether row masks of groups affect the noise of any tensor."""
         return any(tensor.mask_column >= 0 for tensor in self.tensors)
+
+    @cached_property
+    def statistics(self) -> Mapping[Statistic, slice]:
+        """The intervals of the mean and of the deviation of what members observe; empty where nothing is normalised."""
+        return {
+            tensor.statistic: slice(offset, offset + tensor.size)
+            for tensor, offset in zip(self.tensors, self.offsets, strict=True)
+            if tensor.statistic is not None
+        }
+
+    @property
+    def n_observed(self) -> int:
+        """Number of numbers in an observation whose moments volunteers report; 0: they report none."""
+        return sum(tensor.size for tensor in self.tensors if tensor.statistic == "mean")
 
     @cached_property
     def row_lengths(self) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.optimizers import GradientPart, OfWhole, TensorStep, exact_arithmetic
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.sums.estimate import Int32Array, decode_estimate, estimate_of_rows
+from fedlearn.es.sums.moments import Renormalization
 from fedlearn.es.update import Update
 
 UInt8Array = NDArray[np.uint8]
@@ -109,6 +110,8 @@ class Replica:
             raise ValueError(f"step: expected {self.step}, got {update.step}; the replica must resync")
         if update.decay_towards == "start" and START not in self.slots:
             raise ValueError("weight_decay_towards: expected a run that keeps its start, got one that does not")
+        if update.renormalization is not None:
+            update.renormalization.check(self.layout.n_observed)
         self.take(update, self._summed(update) if update.is_summed else self.replayed(update))
 
     def take(self, update: Update, estimate: Int32Array) -> None:
@@ -132,7 +135,15 @@ class Replica:
             ]
             # Tensors without a scale are constants of the model that travel with its weights.
             self._step(update, estimate, [(interval, by) for interval, by in steps if by.scale != 0.0])
+            if update.renormalization is not None:
+                self._renormalize(update.renormalization)
         self.step += 1
+
+    def _renormalize(self, renormalization: Renormalization) -> None:
+        """Renews mean and deviation of what members observe."""
+        mean, deviation = (self.weights[self.layout.statistics[which]] for which in ("mean", "deviation"))
+        mean += deviation * renormalization.moves
+        deviation *= renormalization.factors
 
     def _step(self, update: Update, estimate: Int32Array, steps: Sequence[tuple[slice, TensorStep]]) -> None:
         """Takes the steps of the tensors in these intervals, those in each of which are alike."""

@@ -18,6 +18,7 @@ from fedlearn.es.schedules import Schedule, learning_rate_factor, sigma_factor
 from fedlearn.es.shaping import UTILITY_RESOLUTION, Shaping, n_counted, spread_of
 from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.sums.exchange import LARGEST_SUM_BYTES, Exchange, sum_bytes, sums_pay
+from fedlearn.es.sums.moments import START_WEIGHT, Int64Array, renormalization_of
 from fedlearn.es.update import DecayTowards, Update, elapsed_s_after
 
 Float32Array = NDArray[np.float32]
@@ -110,6 +111,8 @@ class Population(msgspec.Struct, frozen=True):
     shaping_scale: float
     """The running standard deviation of losses within groups before this step; 0 when nothing is known yet."""
     weight_decay: float = 0.0
+    observed: float = START_WEIGHT
+    """The number of observations that mean and deviation of these stand for before this step."""
 
     @property
     def n_local_steps(self) -> int:
@@ -145,6 +148,7 @@ def ask(
         elapsed_s=elapsed_s,
         shaping_scale=last.shaping_scale if last is not None else 0.0,
         weight_decay=strategy.weight_decay,
+        observed=START_WEIGHT if last is None or last.renormalization is None else last.renormalization.weight,
     )
     if strategy.perturbation.space != "nothing":
         return population
@@ -258,12 +262,14 @@ def tell(
     losses: Float32Array,
     duration_s: float,
     estimate: CodedEstimate = NO_ESTIMATE,
+    moments: Int64Array | None = None,
 ) -> Update:
     """The Update that follows from these losses (float32, span after span).
 
     The learning rate follows the number of members that count, so that a step that was cut short is not too large.
     `duration_s` is how long the step was open. `estimate` is the sum of the volunteers' estimates, where they sent
-    some: those of a summed perturbation, or exact sums, with which the utilities need not travel.
+    some: those of a summed perturbation, or exact sums, with which the utilities need not travel. `moments` are those
+    of what members observed, [groups, numbers of each], where volunteers report some.
     """
     spread = spread_of(losses, population.group_size)
     scale = population.shaping_scale or spread
@@ -294,6 +300,7 @@ def tell(
         elapsed_s=population.elapsed_s + duration_s,
         shaping_scale=SPREAD_DECAY * scale + (1.0 - SPREAD_DECAY) * spread if spread > 0.0 else scale,
         estimate=estimate,
+        renormalization=None if moments is None else renormalization_of(moments, population.observed),
     )
 
 

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping
 from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
+from fedlearn.es.sums.moments import NO_MOMENTS, Int64Array
 
 Float32Array = NDArray[np.float32]
 
@@ -77,3 +78,5 @@ class TrialResults(msgspec.Struct, frozen=True, eq=False):
     """The sum of gradients; empty where replicas compute the gradient from all losses."""
     variance_left: float | None = None
     """The share of the losses' variance that control variates left; None without control variates."""
+    moments: Int64Array = NO_MOMENTS
+    """The moments of what the members of each group observed; empty where nothing is normalised by them."""

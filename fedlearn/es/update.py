@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fedlearn.es.optimizers import AnyOptimizer
 from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
+from fedlearn.es.sums.moments import Renormalization
 
 Int8Array = NDArray[np.int8]
 DecayTowards = Literal["zero", "start"]
@@ -51,6 +52,8 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
     only state."""
     estimate: CodedEstimate = NO_ESTIMATE
     """The sum of gradient estimates; empty where the gradient is replayed."""
+    renormalization: Renormalization | None = None
+    """The change of mean and deviation of what members observe; None where nothing is normalised so."""
 
     @property
     def is_summed(self) -> bool:

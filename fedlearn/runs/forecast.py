@@ -15,6 +15,7 @@ from fedlearn.es.shaping import Shaping
 from fedlearn.es.strategy import Population, Strategy, ask, members_wanted, sum_shaping, tell
 from fedlearn.es.sums.estimate import NO_ESTIMATE, packed_bytes
 from fedlearn.es.sums.exchange import SUM_SLICE_S, likely_bytes
+from fedlearn.es.sums.moments import moments_bytes
 from fedlearn.storage.journal.segment import encode_step
 from fedlearn.tasks.reason import Reason
 from fedlearn.terminal.figures import format_bytes
@@ -70,12 +71,14 @@ def forecast(
     each = own // n_results
     losses = np.zeros(0, dtype=np.float32)
     update = tell(strategy, population, block=_BLOCK, spans=((0, n_members),), losses=losses, duration_s=step_s)
-    arrays = total or n_members
+    renormalization_bytes = 2 * losses.itemsize * layout.n_observed
+    arrays = (total or n_members) + renormalization_bytes
     assignment = Assignment(
         _STEP, _BLOCK, population.perturbation, group_size, n_members, own, strategy.schedule.duration_s, shaping
     )
     result = Result(_STEP, n_members, losses, _DIGEST, NO_ESTIMATE, step_s)
     each_bytes = losses.itemsize * each + _estimate_bytes(population, shaping, layout, each)
+    each_bytes += each // group_size * moments_bytes(layout.n_observed)
     return Forecast(
         received=_framed(len(encode(update)) + arrays) + _framed(len(encode(assignment))),
         sent=n_results * _framed(len(encode(result)) + each_bytes),

@@ -17,6 +17,7 @@ from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.effects import Peer, ServerEffect
 from fedlearn.coordination.status import RunStatus
 from fedlearn.es.layout import Float32Array
+from fedlearn.es.sums.moments import moments_bytes
 from fedlearn.net.address import is_loopback
 from fedlearn.net.channel import Channel
 from fedlearn.net.stream import Stream
@@ -100,7 +101,8 @@ class Server:
         self._conversations: set[asyncio.Task[None]] = set()
         self._last_peer = self._port = 0
         layout = trainer.layout
-        self._estimate_bytes = layout.size + len(layout.row_lengths)
+        estimate_bytes = layout.size + len(layout.row_lengths)
+        self._limits = {"estimate_bytes": estimate_bytes, "moments_bytes": moments_bytes(layout.n_observed)}
         # A peer may lag behind by its weights, its data and a large number of Updates.
         weights_bytes = 4 * layout.size
         self._max_queued_bytes = 2 * 3 * weights_bytes + MAX_QUEUED_UPDATES_BYTES
@@ -256,7 +258,7 @@ class Server:
     async def _converse(self, stream: Stream) -> None:
         self._last_peer += 1
         peer = self._last_peer
-        connection = Connection("server", now=self.now(), estimate_bytes=self._estimate_bytes, tally=self._tally)
+        connection = Connection("server", now=self.now(), tally=self._tally, **self._limits)
         channel = Channel(connection, stream, max_queued_bytes=self._max_queued_bytes)
         self._channels[peer] = channel
         try:

@@ -8,6 +8,7 @@ with its own data, while each result looks like that of another processor.
 from collections.abc import Callable
 from typing import final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,4 +53,4 @@ class Planter:
         towards = groups - groups.mean(axis=1, keepdims=True)
         length = np.sqrt(np.mean(towards**2, axis=1, keepdims=True))
         shift = self._share * self._allowed(true.losses, size)[:, np.newaxis] * towards / np.maximum(length, 1e-30)
-        return TrialResults((true.losses + shift.reshape(-1)).astype(np.float32), true.estimate)
+        return msgspec.structs.replace(true, losses=(true.losses + shift.reshape(-1)).astype(np.float32))

@@ -8,6 +8,7 @@ from fedlearn.client.performer import Computed
 from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Apply, Begin, Compute, Evaluate, Load
 from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
+from fedlearn.es.sums.moments import width
 from fedlearn.es.trials import TrialResults
 from fedlearn.tasks.user.named_task import NamedTask
 
@@ -38,7 +39,8 @@ class SharedReplica:
             case Apply(update) if update.step + 1 in self._digests:
                 return self._digests[update.step + 1]
             case Evaluate(trials) if trials.step < self._step:
-                return TrialResults(np.zeros(trials.n_members, dtype=np.float32), self._estimate)
+                moments = np.zeros(trials.n_groups * self._width, dtype=np.int64)
+                return TrialResults(np.zeros(trials.n_members, dtype=np.float32), self._estimate, moments=moments)
         return self._first(compute)
 
     def _first(self, compute: Compute) -> Computed:
@@ -48,6 +50,10 @@ class SharedReplica:
         elif isinstance(result, TrialResults):
             self._estimate = result.estimate
         return result
+
+    @property
+    def _width(self) -> int:
+        return width(self._volunteer.holding.objective.layout.n_observed)
 
     @property
     def _step(self) -> int:

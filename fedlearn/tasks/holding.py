@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import final
 
+import msgspec
+
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import Replica, UInt8Array, genesis
 from fedlearn.es.snapshot import Snapshot
@@ -10,7 +12,7 @@ from fedlearn.es.sums.exact_sum import exact_sum
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import NO_BLOCK, Columns
-from fedlearn.tasks.objective import MasksRows, Objective, PartObjective, SumsGradients
+from fedlearn.tasks.objective import MasksRows, Objective, Observes, PartObjective, SumsGradients
 
 
 class Replicated:
@@ -130,6 +132,7 @@ class Holding(Replicated):
         self.objective = objective
         # Looking for a protocol takes tens of microseconds, each time.
         self._summing = objective if isinstance(objective, SumsGradients) else None
+        self._observing = objective if objective.layout.n_observed and isinstance(objective, Observes) else None
 
     def begin(self, step: int, *, keeps_start: bool) -> bytes:
         """Starts from the initial weights of the run, before `step`, and gives the digest."""
@@ -145,8 +148,13 @@ class Holding(Replicated):
         """
         objective, weights, data = self.objective, self.replica.weights, self.block(block)
         if not trials.perturbation.is_summed:
-            losses = objective.evaluate(weights, data, trials, threads=self._threads)
-            return TrialResults(losses) if trials.shaping is None else self.summed(trials, block, losses)
+            if self._observing is not None:
+                found = self._observing.observe(weights, data, trials, threads=self._threads)
+            else:
+                found = TrialResults(objective.evaluate(weights, data, trials, threads=self._threads))
+            if trials.shaping is None:
+                return found
+            return msgspec.structs.replace(self.summed(trials, block, found.losses), moments=found.moments)
         if self._summing is None:
             raise ValueError("perturb, head: expected weights and perturbed, got a task that can't sum gradients")
         return self._summing.gradient_sum(weights, data, trials, threads=self._threads)

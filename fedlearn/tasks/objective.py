@@ -117,6 +117,15 @@ class SumsGradients(Protocol):
 
 
 @runtime_checkable
+class Observes(Protocol):
+    """An objective whose trials also tell what members observed, where the layout has statistics of that."""
+
+    @abstractmethod
+    def observe(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> TrialResults:
+        """The losses as in `evaluate`, and the moments of what the members of each group observed."""
+
+
+@runtime_checkable
 class NamesItsMemory(Protocol):
     """An objective that can tell how much memory it will take, because an untrusted peer may have chosen the sizes."""
 

@@ -12,8 +12,9 @@ import msgspec
 import numpy as np
 import safetensors.numpy
 
-from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
+from fedlearn.es.layout import Float32Array, ParameterLayout, Statistic, TensorSpec
 from fedlearn.es.noise import TensorNoise
+from fedlearn.es.sums.moments import NO_MOMENTS, Int64Array
 from fedlearn.tasks.blocks import Columns
 
 CUSTOM = "custom"
@@ -95,6 +96,9 @@ class Task(ABC):
     them."""
     hidden: Mapping[str, int] = MappingProxyType({})
     """Number of hidden matrices in each tensor that holds some, one below the other; see `TensorSpec.n_hidden`."""
+    statistics: Mapping[str, Statistic] = MappingProxyType({})
+    """The tensors, at most one each, that hold mean and deviation of what members observe; `observe` then gives their
+    moments."""
     settings: Mapping[str, Setting] = MappingProxyType({})
     """Settings of a run that suit the task, by key; the run's own configuration overrides them."""
 
@@ -110,6 +114,10 @@ class Task(ABC):
     @abstractmethod
     def losses(self, members: Members, batch: Batch) -> Sequence[float] | Float32Array:
         """A loss for each member, lower is better; a member whose loss is not finite does not count."""
+
+    def observe(self, members: Members, batch: Batch) -> tuple[Sequence[float] | Float32Array, Int64Array]:
+        """The losses, and the moments of what the members of each group observed, as in `fedlearn.es.sums.moments`."""
+        return self.losses(members, batch), NO_MOMENTS
 
     @property
     def is_differentiable(self) -> bool:
@@ -149,7 +157,7 @@ class Task(ABC):
     def layout(self) -> ParameterLayout:
         """The layout of the tensors in the flat weights."""
         shapes = {name: tensor.shape for name, tensor in self.tensors.items()}
-        return layout_of(shapes, self.scales, self.reads, self.hidden)
+        return layout_of(shapes, self.scales, self.reads, self.hidden, self.statistics)
 
     def use(self, device: Device, *, threads: int) -> None:  # noqa: B027 (most tasks have nothing to set)
         """Sets the device and the number of threads for losses; 0 threads means as many as there are processors."""
@@ -191,8 +199,9 @@ def layout_of(
     scales: Mapping[str, float],
     reads: Mapping[str, str],
     hidden: Mapping[str, int],
+    statistics: Mapping[str, Statistic] = MappingProxyType({}),
 ) -> ParameterLayout:
-    """The layout of tensors with these shapes, and with the `scales`, `reads` and `hidden` of a task.
+    """The layout of tensors with these shapes, and with the `scales`, `reads`, `hidden` and `statistics` of a task.
 
     Raises:
         ValueError: a key of `scales` or `reads` matches no tensor, or a tensor does not hold so many hidden matrices.
@@ -209,7 +218,8 @@ def layout_of(
     for name, shape in shapes.items():
         scale = next((scale for part, scale in scales.items() if part in name), 1.0)
         is_masked = name in reads
-        specs.append(TensorSpec(name, shape, scale, column if is_masked else -1, hidden.get(name, 0)))
+        mask_column, statistic = column if is_masked else -1, statistics.get(name)
+        specs.append(TensorSpec(name, shape, scale, mask_column, hidden.get(name, 0), statistic=statistic))
         column += shape[0] if is_masked else 0
     for spec in specs:
         if spec.n_hidden and (not spec.is_matrix or spec.n_hidden < 0 or spec.shape[0] % spec.n_hidden):

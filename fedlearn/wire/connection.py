@@ -76,7 +76,7 @@ class Connection:
 
     A server accepts from a client what its leases ask for, and little else; a seat, from the one before it,
     `activations_bytes` at a time once that has signed. `estimate_bytes` is the greatest length of a Result's estimate,
-    where it has one; a `tally` counts what the bytes are.
+    where it has one, and `moments_bytes` that of a group's moments; a `tally` counts what the bytes are.
 
     Attributes:
         state: where the conversation stands, as seen from here.
@@ -90,6 +90,7 @@ class Connection:
         now: float,
         max_snapshot_bytes: int = limits.DEFAULT_MAX_SNAPSHOT_BYTES,
         estimate_bytes: int = limits.LARGEST_ESTIMATE_BYTES,
+        moments_bytes: int = 0,
         activations_bytes: int = 0,
         tally: Tally | None = None,
     ) -> None:
@@ -100,6 +101,7 @@ class Connection:
         self._tally = tally
         self._max_snapshot_bytes = max_snapshot_bytes
         self._estimate_bytes = estimate_bytes
+        self._moments_bytes = moments_bytes
         self._result_bytes = limits.MAX_SMALL_BYTES
         self._seat: Seat | None = None
         self._allowance = MessageQuota(now)
@@ -335,7 +337,8 @@ class Connection:
             width = exact_width(assignment.quota, assignment.perturbation.rank)
         has_estimate = assignment.shaping is not None or assignment.perturbation.is_summed
         estimate_bytes = min(width * self._estimate_bytes, limits.LARGEST_ESTIMATE_BYTES) if has_estimate else 0
-        limit = limits.result_limit_bytes(assignment.quota, estimate_bytes=estimate_bytes)
+        moments_bytes = assignment.quota // assignment.group_size * self._moments_bytes
+        limit = limits.result_limit_bytes(assignment.quota, estimate_bytes=estimate_bytes, moments_bytes=moments_bytes)
         self._result_bytes = max(self._result_bytes, limit)
         self._allowance.lease(limit)
         largest = self._result_bytes

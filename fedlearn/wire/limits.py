@@ -53,9 +53,9 @@ def max_message_bytes(message_type: MessageType, *, max_snapshot_bytes: int) -> 
     return _MAX_BYTES.get(message_type, MAX_SMALL_BYTES)
 
 
-def result_limit_bytes(n_members: int, *, estimate_bytes: int) -> int:
+def result_limit_bytes(n_members: int, *, estimate_bytes: int, moments_bytes: int = 0) -> int:
     """The largest Result of a lease of `n_members`, each of which costs a float32."""
-    return 4 * n_members + estimate_bytes + MAX_SMALL_BYTES
+    return 4 * n_members + estimate_bytes + moments_bytes + MAX_SMALL_BYTES
 
 
 def activations_limit_bytes(seat: Seat | SeatBefore) -> int:

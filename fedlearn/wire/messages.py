@@ -15,11 +15,12 @@ from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping
 from fedlearn.es.snapshot import Count, Digest, Snapshot
 from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
+from fedlearn.es.sums.moments import NO_MOMENTS, Int64Array
 from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.encoding.activations import ActivationCodec
 
-PROTOCOL_VERSION = 15
+PROTOCOL_VERSION = 16
 
 Float32Array = NDArray[np.float32]
 _NO_CONTROL_CHARACTERS = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"
@@ -96,6 +97,8 @@ class Result(Struct, frozen=True, array_like=True, tag=3, eq=False):
     """Share of these losses' variance that control variates left; None where there are none."""
     n_machines: Positive = 1
     """Number of machines that compute groups of this lease side by side; a relay has several."""
+    moments: Int64Array = NO_MOMENTS
+    """Moments of what the members of each group observed, group after group; empty where nothing is normalised so."""
 
 
 class Goodbye(Struct, frozen=True, array_like=True, tag=4):

@@ -10,7 +10,7 @@ from fedlearn.es.perturbation import MAX_UNIT_BITS, Perturbation
 from fedlearn.es.schedules import Schedule
 from fedlearn.es.shaping import SHAPINGS
 from fedlearn.es.strategy import Population, Strategy, ask, members_wanted, tell
-from fedlearn.es.sums.estimate import CodedEstimate
+from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.update import Update
 
 Float32Array = NDArray[np.float32]
@@ -314,8 +314,8 @@ def test_an_exact_sum_stands_in_for_utilities_and_changes_nothing_else(rule: str
     losses = np.array([1.0, 1.5, np.inf, 1.0, 2.0, 2.5], dtype=np.float32)
     estimate = CodedEstimate(np.array([5, -7], dtype=np.int8), np.array([129, 129], dtype=np.uint8))
     replayed, summed = (
-        tell(strategy, population, block=BLOCK, spans=((0, 6),), losses=losses, duration_s=1.0, **given)
-        for given in ({}, {"estimate": estimate})
+        tell(strategy, population, block=BLOCK, spans=((0, 6),), losses=losses, duration_s=1.0, estimate=given)
+        for given in (NO_ESTIMATE, estimate)
     )
     assert summed.utilities.size == 0
     assert summed.rank == replayed.rank == 1

@@ -174,7 +174,7 @@ def test_what_was_chosen_is_written_down_and_not_chosen_again(config: RunConfig)
 def test_nothing_is_measured_where_everything_was_given(config: RunConfig, tmp_path: Path) -> None:
     measure = Mock()
     (traffic,) = create(RNN, config, measure=measure).prepared.reasons
-    assert str(traffic).startswith("in a step a volunteer receives 350 B")
+    assert str(traffic).startswith("in a step a volunteer receives 353 B")
     create(FUNCTION, task_config(tmp_path), fit_task(), measure=measure)
     measure.assert_not_called()
 
@@ -182,8 +182,8 @@ def test_nothing_is_measured_where_everything_was_given(config: RunConfig, tmp_p
 def test_what_volunteers_receive_counts_all_that_the_server_starts(config: RunConfig) -> None:
     (alone,), (three,) = (created(config, volunteers=volunteers).prepared.reasons for volunteers in (0, 3))
     assert (str(alone), str(three)) == (
-        "in a step a volunteer receives 350 B and sends 335 B; the journal grows by 233 B",
-        "in a step a volunteer receives 350 B and sends 175 B; the journal grows by 233 B",
+        "in a step a volunteer receives 353 B and sends 344 B; the journal grows by 236 B",
+        "in a step a volunteer receives 353 B and sends 184 B; the journal grows by 236 B",
     )
 
 

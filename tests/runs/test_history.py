@@ -126,7 +126,7 @@ def test_replay_begins_at_the_first_checkpoint_from_which_the_journal_is_whole(l
     assert (rebuilt.begun.step, rebuilt.holding.replica.digest) == (30, digest_at(long, 60))
     assert rebuilt.problems == ()
     assert history.replay(long, until=10).begun.step == 10
-    with pytest.raises(StorageError, match=r"journal is whole up to step 20, got none; it has steps 22 to 60; choose"):
+    with pytest.raises(StorageError, match=r"journal is whole up to step 20, got none; it has steps 21 to 60; choose"):
         history.replay(long, until=20)
 
 

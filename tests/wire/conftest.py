@@ -7,6 +7,7 @@ from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.sums.estimate import CodedEstimate
+from fedlearn.es.sums.moments import Renormalization
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, block_name, encode_block
 from fedlearn.tasks.invitation import Invitation
@@ -44,6 +45,9 @@ DIGEST = bytes(range(8))
 COLUMNS: Columns = {"tokens": np.arange(50_000, dtype=np.uint16), "weight": np.linspace(0, 1, 50_000, dtype=np.float32)}
 BLOCK = block_name(COLUMNS)
 ESTIMATE = CodedEstimate(np.array([-127, 0, 127], dtype=np.int8), np.array([0, 24], dtype=np.uint8))
+LOSSES = np.array([1.5, np.nan, np.inf, -0.0], dtype=np.float32)
+MOMENTS = np.array([2**36, -5, 2**62], dtype=np.int64)
+RENORMALIZATION = Renormalization(np.array([0.5], dtype=np.float32), np.array([2.0], dtype=np.float32), 1024.0)
 WEIGHTS = np.linspace(-1, 1, 50_000, dtype=np.float32)
 
 EXAMPLES: dict[MessageType, Message] = {
@@ -53,7 +57,9 @@ EXAMPLES: dict[MessageType, Message] = {
         Challenge(bytes(range(64, 96)), True),
         Proof(bytes(range(64)), bytes(32), 12, DIGEST, DIGEST, 2**33, 55552),
         Ready(12, DIGEST),
-        Result(12, 640, np.array([1.5, np.nan, np.inf, -0.0], dtype=np.float32), DIGEST, ESTIMATE, 0.5, 0.25),
+        Result(
+            12, 640, np.array([1.5, np.nan, np.inf, -0.0], dtype=np.float32), DIGEST, ESTIMATE, 0.5, 0.25, 3, MOMENTS
+        ),
         Goodbye("the volunteer pressed Ctrl-C"),
         Ping(),
         Pong(),
@@ -101,6 +107,7 @@ EXAMPLES: dict[MessageType, Message] = {
             30.5,
             0.05,
             ESTIMATE,
+            RENORMALIZATION,
         ),
     )
 }

@@ -16,6 +16,7 @@ from fedlearn.coordination.work.activation_log import ActivationLog
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.shaping import bounded
 from fedlearn.es.sums.estimate import CodedEstimate, decode_estimate, rounding_variance
+from fedlearn.es.sums.moments import NO_MOMENTS, UNIT, Int64Array
 from fedlearn.es.sums.norm import l2_norm
 from fedlearn.es.trials import TrialResults, Trials
 
@@ -39,6 +40,8 @@ class Claim(msgspec.Struct, frozen=True, eq=False):
     estimate: CodedEstimate
     lease: Lease
     """The lease that they belong to."""
+    moments: Int64Array = NO_MOMENTS
+    """Reported moments of what the members of each group observed."""
     tolerance: Tolerance = LOOSE
     """How much honest machines may differ from one another here."""
     whole: "Claim | None" = None
@@ -95,7 +98,9 @@ def compare(claim: Claim, evaluate: Callable[[], TrialResults], layout: Paramete
     if verdict.is_true:
         return Finding.TRUE, verdict
     second = evaluate()
-    own = msgspec.structs.replace(claim, losses=second.losses, estimate=second.estimate, whole=None)
+    own = msgspec.structs.replace(
+        claim, losses=second.losses, estimate=second.estimate, moments=second.moments, whole=None
+    )
     return (Finding.FALSE if judge(own, first, layout).is_true else Finding.UNDECIDABLE), verdict
 
 
@@ -103,6 +108,8 @@ def judge(claim: Claim, own: TrialResults, layout: ParameterLayout) -> Verdict:
     """Measures how far the claim is from the server's own results, which are as in `compare`."""
     tolerance = claim.tolerance
     difference = loss_difference(claim.losses, own.losses, claim.trials.group_size, tolerance)
+    moved = moment_differences(claim.moments, own.moments, claim.trials.n_groups, tolerance)
+    difference = max(difference, float(moved.max()))
     if claim.trials.perturbation.is_summed:
         difference = max(difference, sum_difference(claim.estimate, own.estimate, layout, tolerance))
     if claim.whole is not None and not is_same_sum(claim.whole.estimate, own.estimate, layout):
@@ -136,6 +143,22 @@ def loss_gaps(one: Float32Array, other: Float32Array, group_size: int) -> NDArra
     is_alike = (np.isfinite(ours) == np.isfinite(theirs)).all(axis=1)
     gap = np.where(np.isfinite(ours), ours, 0.0).astype(np.float64) - np.where(np.isfinite(theirs), theirs, 0.0)
     return np.where(is_alike, np.sqrt(np.mean(gap**2, axis=1)), np.inf)
+
+
+def moment_differences(
+    claimed: Int64Array, own: Int64Array, n_groups: int, tolerance: Tolerance = LOOSE
+) -> NDArray[np.float64]:
+    """The greatest difference of each group's moments, in tolerances: of the count as a share of it, of means in
+    deviations, and of mean squares as a share of them, or of a square deviation where they are less."""
+    if not own.size:
+        return np.zeros(n_groups)
+    rows = own.reshape(n_groups, -1).astype(np.float64)
+    counts, n = np.maximum(rows[:, :1], 1.0), rows.shape[1] // 2
+    squares = np.maximum(rows[:, 1 + n :], counts * UNIT**2)
+    scales = np.concatenate([counts, np.sqrt(squares * counts), squares], axis=1)
+    gaps: NDArray[np.float64] = np.abs(claimed.reshape(n_groups, -1) - rows) / scales
+    differences: NDArray[np.float64] = gaps.max(axis=1) / tolerance.share
+    return differences
 
 
 def first_false(stages: Sequence[Float32Array], group_size: int, tolerance: Tolerance = LOOSE) -> int:

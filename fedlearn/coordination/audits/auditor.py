@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Protocol, final
 
 import msgspec
+import numpy as np
 
 from fedlearn.coordination.audits import evidence
-from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, loss_differences
+from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, loss_differences, moment_differences
 from fedlearn.coordination.audits.tolerance import ANYTHING, Tolerances
 from fedlearn.coordination.leases.lease import Lease, Overlap
 from fedlearn.coordination.leases.open_step import OpenStep
@@ -127,7 +128,14 @@ class Auditor:
         size = step.population.group_size
         found, again = (lease.losses_of(first, end) for lease in (overlap.original, overlap.copy))
         tolerance = self._tolerances.of(step.population.perturbation)
-        differences = loss_differences(found, again, size, tolerance)
+        seen, seen_again = (
+            lease.moments_of((first - lease.first_member) // size, (end - lease.first_member) // size)
+            for lease in (overlap.original, overlap.copy)
+        )
+        differences = np.maximum(
+            loss_differences(found, again, size, tolerance),
+            moment_differences(seen, seen_again, (end - first) // size, tolerance),
+        )
         group, is_disputed = int(differences.argmax()), bool(differences.max() > 1.0)
         overlap.compared = step.next_member if is_disputed else end
         holder = overlap.original.reputation
@@ -235,11 +243,15 @@ def _claim_of(lease: Lease, step: OpenStep, block: bytes, first_member: int) -> 
     size = step.population.group_size
     trials = msgspec.structs.replace(step.trials(first_member, size), shaping=None)
     losses = lease.losses_of(first_member, first_member + size)
-    return Claim(lease.reputation, trials, block, losses, NO_ESTIMATE, lease)
+    group = (first_member - lease.first_member) // size
+    moments = lease.moments_of(group, group + 1)
+    return Claim(lease.reputation, trials, block, losses, NO_ESTIMATE, lease, moments)
 
 
 def _group_of(claim: Claim, group: int) -> Claim:
     size = claim.trials.group_size
     losses = claim.losses[group * size : (group + 1) * size]
     trials = msgspec.structs.replace(claim.trials.part(group, 1), shaping=None)
-    return msgspec.structs.replace(claim, trials=trials, losses=losses, estimate=NO_ESTIMATE)
+    each = claim.moments.size // claim.trials.n_groups
+    moments = claim.moments[group * each : (group + 1) * each]
+    return msgspec.structs.replace(claim, trials=trials, losses=losses, estimate=NO_ESTIMATE, moments=moments)

@@ -15,7 +15,7 @@ def inspect(party: Party, lease: Lease, step: OpenStep, result: Result, auditor:
     if lease.is_copy:
         return [Recompute(claim) for claim in disputed]
     trials = step.trials(result.first_member, result.losses.size, in_bytes=result.estimate.is_exact)
-    whole = Claim(party.reputation, trials, step.block, result.losses, result.estimate, lease)
+    whole = Claim(party.reputation, trials, step.block, result.losses, result.estimate, lease, result.moments)
     drawn = [_traced(party, claim) for claim in auditor.draw(whole)]
     return [Recompute(claim) for claim in (*disputed, *drawn)]
 

@@ -14,6 +14,8 @@ from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.shaping import Shaping, bounded, n_counted
 from fedlearn.es.sums.estimate import CodedEstimate, decode_estimate
 from fedlearn.es.sums.exact_sum import complaint_of
+from fedlearn.es.sums.moments import NO_MOMENTS, Int64Array, width
+from fedlearn.es.sums.moments import complaint_of as complaint_of_moments
 
 Float32Array = NDArray[np.float32]
 
@@ -70,6 +72,10 @@ class Lease(msgspec.Struct):
     duration_s: float = 0.0
     """Seconds from the lease to the last Result."""
     losses: list[Float32Array] = msgspec.field(default_factory=list)
+    n_observed: int = 0
+    """Number of numbers in an observation whose moments come with each Result."""
+    moments: list[Int64Array] = msgspec.field(default_factory=list)
+    """The moments of the groups of each Result."""
     estimate: NDArray[np.int64] | None = None
     """Sum of the estimates that came with finite groups; None where none did."""
     variances: list[VarianceLeft] = msgspec.field(default_factory=list)
@@ -126,6 +132,7 @@ class Lease(msgspec.Struct):
         group_size: int,
         *,
         variance_left: float | None = None,
+        moments: Int64Array = NO_MOMENTS,
     ) -> str:
         """Takes the next results of the lease; gives a description of what is wrong with them, else an empty text."""
         expected = self.first_member + self.n_received
@@ -138,6 +145,8 @@ class Lease(msgspec.Struct):
                 f"got shape {list(losses.shape)}"
             )
         losses = bounded(losses)
+        if problem := complaint_of_moments(moments, n_groups=losses.size // group_size, n_numbers=self.n_observed):
+            return f"Result: {problem}"
         if self.layout is not None:
             try:
                 numbers = decode_estimate(self.layout, estimate).astype(np.int64)
@@ -152,6 +161,7 @@ class Lease(msgspec.Struct):
                 f"estimate of a Result: expected none in a run that replays losses, got {estimate.numbers.size} numbers"
             )
         self.losses.append(losses)
+        self.moments.append(moments)
         self.variances.append(variance_said(variance_left, losses.size))
         with self.totals.recounted(self):
             self.n_received += losses.size
@@ -168,11 +178,17 @@ class Lease(msgspec.Struct):
         """Losses of some members that have come back."""
         return np.concatenate(self.losses)[first_member - self.first_member : end_member - self.first_member]
 
-    def hand_over(self) -> tuple[Float32Array, NDArray[np.int64] | None]:
-        """Hands over what has come since the last time: losses, and the sum of their estimates."""
+    def moments_of(self, first_group: int, end_group: int) -> Int64Array:
+        """Moments of some groups that have come back, counted from the lease's first one."""
+        each = width(self.n_observed)
+        return np.concatenate(self.moments)[first_group * each : end_group * each]
+
+    def hand_over(self) -> tuple[Float32Array, NDArray[np.int64] | None, Int64Array]:
+        """Hands over what has come since the last time: losses, the sum of their estimates, and their moments."""
         losses, self.losses = np.concatenate(self.losses), []
+        moments, self.moments = np.concatenate(self.moments), []
         estimate, self.estimate = self.estimate, None
-        return losses, estimate
+        return losses, estimate, moments
 
     def count(self) -> None:
         """Counts the results of a copy like those of any other lease."""
@@ -197,6 +213,7 @@ class Lease(msgspec.Struct):
             self.quota = self.n_received = 0
         self.n_finite = 0
         self.losses.clear()
+        self.moments.clear()
         self.estimate = None
 
 

@@ -21,6 +21,7 @@ from fedlearn.es.sums.estimate import (
     encode_packed,
     random_bytes,
 )
+from fedlearn.es.sums.moments import Int64Array, width
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import Assignment
@@ -58,6 +59,7 @@ class OpenStep:
         self.shaping = shaping
         self._exactness = Exactness(shaping, population.perturbation) if shaping is not None else None
         self._layout = layout if shaping is not None or population.perturbation.is_summed else None
+        self._n_observed = 0 if population.perturbation.is_summed else layout.n_observed
         self.opened_at = opened_at
         self.deadline = deadline
         self.first_result_at = math.inf
@@ -88,6 +90,7 @@ class OpenStep:
             self._exactness,
             reputation,
             leased_at=now,
+            n_observed=self._n_observed,
             totals=self._totals,
             gates=gates,
             is_held=is_held,
@@ -105,6 +108,7 @@ class OpenStep:
             self._exactness,
             reputation,
             leased_at=self.opened_at,
+            n_observed=self._n_observed,
             totals=self._totals,
             is_copy=True,
         )
@@ -205,6 +209,13 @@ class OpenStep:
             else:
                 spans.append((lease.first_member, lease.n_received))
         return tuple(spans), np.concatenate(losses)
+
+    def moments(self) -> Int64Array | None:
+        """The moments of the groups whose losses count, [groups, numbers of each]; None where nothing is observed."""
+        if not self._n_observed:
+            return None
+        found = [moments for lease in self.leases if lease.n_counted for moments in lease.moments]
+        return np.concatenate(found).reshape(-1, width(self._n_observed))
 
     def total_estimate(self, clipping: Clipping) -> CodedEstimate:
         """The sum of all estimates so far, rounded ones clipped; empty where volunteers send none.

@@ -20,6 +20,7 @@ from fedlearn.es.optimizers import Sgd
 from fedlearn.es.strategy import Population
 from fedlearn.es.sums.estimate import NO_ESTIMATE, encode_exactly
 from fedlearn.es.sums.exchange import SUM_SLICE_S
+from fedlearn.es.sums.moments import Int64Array
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import NO_BLOCK
 from fedlearn.wire.messages import Assignment, Result
@@ -157,9 +158,11 @@ class UpstreamSteps:
 
     def _result(self, step: OpenStep, leases: Sequence[Lease], busy_s: float) -> Result:
         first, losses, total = self.next_member, [], np.zeros(self._layout.size, dtype=np.int64)
+        moments: list[Int64Array] = []
         for lease in leases:
-            its_losses, estimate = lease.hand_over()
+            its_losses, estimate, its_moments = lease.hand_over()
             losses.append(its_losses)
+            moments.append(its_moments)
             if estimate is not None:
                 total += estimate
         everything: Float32Array = np.concatenate(losses)
@@ -169,4 +172,13 @@ class UpstreamSteps:
         if step.is_summed:
             bounded: NDArray[np.int64] = np.clip(total, -GREATEST, GREATEST)
             coded = encode_exactly(self._layout, bounded)
-        return Result(step.population.step, first, everything, self.digest, coded, busy_s, step.variance_left)
+        return Result(
+            step.population.step,
+            first,
+            everything,
+            self.digest,
+            coded,
+            busy_s,
+            step.variance_left,
+            moments=np.concatenate(moments),
+        )

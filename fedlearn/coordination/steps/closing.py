@@ -51,6 +51,7 @@ def close_step(
         spans=spans,
         losses=losses,
         estimate=step.total_estimate(clipping),
+        moments=step.moments(),
         duration_s=now - step.opened_at,
     )
     loss = middle_mean(group_means(losses, step.population.group_size))

@@ -79,5 +79,17 @@ class LeaseSlices:
             return []  # the step closed meanwhile
         self._n_done += trials.n_members
         busy_s = now - self._assigned_at
-        losses, estimate, variance_left = result.losses, result.estimate, result.variance_left
-        return [Reply(Result(trials.step, trials.first_member, losses, digest, estimate, busy_s, variance_left))]
+        return [
+            Reply(
+                Result(
+                    trials.step,
+                    trials.first_member,
+                    result.losses,
+                    digest,
+                    result.estimate,
+                    busy_s,
+                    result.variance_left,
+                    moments=result.moments,
+                )
+            )
+        ]

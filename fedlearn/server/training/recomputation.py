@@ -1,5 +1,7 @@
 """Recomputes trials on the server to check a claim."""
 
+import msgspec
+
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, compare
 from fedlearn.es.trials import TrialResults
 from fedlearn.tasks.holding import Holding
@@ -16,4 +18,4 @@ def _own_results(holding: Holding, claim: Claim) -> TrialResults:
         return found
     # The sum of the losses that were sent: equal to the last bit, whoever computes it.
     summed = holding.summed(whole.trials, whole.block, whole.losses)
-    return TrialResults(found.losses, summed.estimate)
+    return msgspec.structs.replace(found, estimate=summed.estimate)

@@ -10,6 +10,7 @@ from gymnasium import Env
 from numpy.typing import NDArray
 
 from fedlearn.es.layout import Float32Array
+from fedlearn.tasks.environment.normalization import Observed
 from fedlearn.tasks.environment.policy import Forward, Stacked
 from fedlearn.tasks.environment.spaces import Act, actor, n_outputs, observer
 
@@ -39,9 +40,16 @@ class Episodes:
         self.act = action or actor(self.action_space)
 
     def returns(
-        self, seeds: NDArray[np.int64], policies: Callable[[Stacked], Forward], stacked: Stacked
+        self,
+        seeds: NDArray[np.int64],
+        policies: Callable[[Stacked], Forward],
+        stacked: Stacked,
+        observed: Observed | None = None,
     ) -> NDArray[np.float64]:
-        """The sum of rewards of an episode for each of `seeds`, both [members, episodes]."""
+        """The sum of rewards of an episode for each of `seeds`, both [members, episodes].
+
+        What members observe is added to `observed`.
+        """
         n_members, n_episodes = seeds.shape
         while len(self._envs) < seeds.size:
             self._envs.append(_made(self._make))
@@ -57,6 +65,8 @@ class Episodes:
                 break
             if still.size < DROP_BELOW * playing.size:
                 playing, forward = still, policies({name: array[still] for name, array in stacked.items()})
+            if observed is not None:
+                observed.add(playing, seen[playing], running[playing])
             actions = self.act(self._checked(forward(seen[playing]), (len(playing), n_episodes)))
             rows, episodes = np.nonzero(running[playing])
             places = zip(playing[rows].tolist(), episodes.tolist(), actions[rows, episodes], strict=True)

@@ -3,14 +3,16 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.es.layout import Float32Array
+from fedlearn.es.layout import Float32Array, Statistic
 from fedlearn.es.noise import TensorNoise
+from fedlearn.es.sums.moments import NO_MOMENTS, Int64Array
 from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.environment.normalization import Normalization, Observed
 from fedlearn.tasks.environment.policy import Forward, FunctionPolicy, ModulePolicy, Policy, Stacked
 from fedlearn.tasks.function.members import ArrayMembers
 from fedlearn.tasks.signatures import check_takes
@@ -33,8 +35,10 @@ GROUP_SIZE = 8
 MOST_MEMBERS = 64
 
 MEAN, DEVIATION = "observations.mean", "observations.deviation"
-LIMIT = 5.0
-"""The number of standard deviations from the mean at which normalized observations are clipped."""
+MOST_OBSERVED = 1024
+"""The most numbers of an observation that are normalised as they come, as images are not."""
+
+Normalize = bool | Literal["running", "once"]
 
 N_HELD_OUT = 10
 """Number of episodes on which the unperturbed policy is evaluated."""
@@ -52,7 +56,7 @@ def environment(
     start: Mapping[str, Any] | None = None,
     episodes: int = 1,
     action: "Act | None" = None,
-    normalize: bool = True,
+    normalize: Normalize = True,
     max_steps: int = 100_000,
     scales: Mapping[str, float] | None = None,
     settings: Mapping[str, Setting] | None = None,
@@ -66,12 +70,16 @@ def environment(
     this.
 
     A member plays `episodes` episodes of at most `max_steps` steps. With `normalize` observations are normalised by
-    their mean and standard deviation, which are measured once under random actions and travel with the weights.
+    their mean and standard deviation, which are measured under random actions at first and travel with the weights.
+    "running" renews them in each step by what members observed, "once" never does; True is "running" for observations
+    of up to 1,024 numbers.
     """
     if start is not None:
         check_takes("policy", policy, "arrays", "observations")
     if episodes < 1:
         raise ValueError(f"episodes: expected 1 or more, got {episodes}")
+    if normalize not in (True, False, "running", "once"):
+        raise ValueError(f"normalize: expected True, False, 'running' or 'once', got {normalize!r}")
     return EnvironmentTask(
         env,
         ModulePolicy(policy) if start is None else FunctionPolicy(policy, start),
@@ -98,7 +106,7 @@ class EnvironmentTask(Task):
         *,
         episodes: int,
         action: "Act | None",
-        normalize: bool,
+        normalize: Normalize,
         max_steps: int,
         scales: Mapping[str, float],
         settings: Mapping[str, Setting],
@@ -134,6 +142,13 @@ class EnvironmentTask(Task):
         measured = dict(zip((MEAN, DEVIATION), self._episodes.measure(), strict=True)) if self._normalize else {}
         return {**self._policy.tensors, **measured}
 
+    @cached_property
+    def statistics(self) -> Mapping[str, Statistic]:  # type: ignore[override]  # it is read alone
+        """The tensors that are renewed by what members observe."""
+        n_numbers = math.prod(self._episodes.observation_shape)
+        is_running = self._normalize == "running" or (self._normalize is True and n_numbers <= MOST_OBSERVED)
+        return {MEAN: "mean", DEVIATION: "deviation"} if is_running else {}
+
     @property
     def frozen(self) -> Columns:
         return self._policy.frozen
@@ -146,16 +161,24 @@ class EnvironmentTask(Task):
         return ArrayMembers(self.layout.split(weights), noise, n_groups=n_groups)
 
     def losses(self, members: Members, batch: Batch) -> Float32Array:
+        return self.observe(members, batch)[0]
+
+    def observe(self, members: Members, batch: Batch) -> tuple[Float32Array, Int64Array]:
         assert isinstance(members, ArrayMembers)
         groups = np.array(batch.seeds, dtype=np.int64)[:, np.newaxis] + np.arange(self._n_episodes)
         seeds = np.repeat(groups % FIRST_HELD_OUT_SEED, members.group_size, axis=0)
         stacked, at_once = members.stacked(), max(MAX_ENVIRONMENTS // self._n_episodes, 1)
-        returns = []
+        returns, rows = [], []
         for first in range(0, len(members), at_once):
             some = slice(first, first + at_once)
             part = {name: array[some] for name, array in stacked.items()}
-            returns.append(self._episodes.returns(seeds[some], self._policies, part).mean(axis=1))
-        return -np.concatenate(returns).astype(np.float32)
+            observed = Observed(_normalization_of(part), len(seeds[some])) if self.statistics else None
+            returns.append(self._episodes.returns(seeds[some], self._policies, part, observed).mean(axis=1))
+            rows.append(NO_MOMENTS if observed is None else observed.moments())
+        moments = np.concatenate(rows)
+        if self.statistics:
+            moments = moments.reshape(members.n_groups, members.group_size, -1).sum(axis=1).reshape(-1)
+        return -np.concatenate(returns).astype(np.float32), moments
 
     def show(self, loss: float) -> tuple[str, float]:
         return "return", -loss
@@ -186,11 +209,15 @@ class EnvironmentTask(Task):
     def _policies(self, stacked: Stacked) -> Forward:
         if not self._normalize:
             return self._policy.forward(stacked)
-        own = dict(stacked)
-        mean, deviation = own.pop(MEAN)[0], own.pop(DEVIATION)[0]
-        forward = self._policy.forward(own)
+        own = {name: array for name, array in stacked.items() if name not in (MEAN, DEVIATION)}
+        normalization, forward = _normalization_of(stacked), self._policy.forward(own)
 
         def seeing(observations: Float32Array) -> NDArray[Any]:
-            return forward(np.clip((observations - mean) / deviation, -LIMIT, LIMIT))
+            return forward(normalization.seen(observations))
 
         return seeing
+
+
+def _normalization_of(stacked: Stacked) -> Normalization:
+    """The normalization of these members, who share it."""
+    return Normalization(stacked[MEAN][0], stacked[DEVIATION][0])

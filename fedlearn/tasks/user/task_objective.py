@@ -14,6 +14,7 @@ from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.noise import member_noise
 from fedlearn.es.replica import UInt8Array
 from fedlearn.es.sums.estimate import encode_packed, encode_randomly, random_bytes
+from fedlearn.es.sums.moments import Int64Array
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, drawn_rows, group_words, n_rows
@@ -59,13 +60,20 @@ class TaskObjective:
         return flat_weights(self.task.tensors)
 
     def evaluate(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> Float32Array:
+        return self.observe(weights, data, trials, threads=threads).losses
+
+    def observe(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> TrialResults:
+        """The losses, and the moments of what the members of each group observed."""
         groups_at_once = max(NOISE_BYTES // (trials.group_size * self._noise_bytes(trials)), 1)
-        losses = []
+        parts = [
+            trials.part(first, min(groups_at_once, trials.n_groups - first))
+            for first in range(0, trials.n_groups, groups_at_once)
+        ]
         with self._computing(threads):
-            for first in range(0, trials.n_groups, groups_at_once):
-                part = trials.part(first, min(groups_at_once, trials.n_groups - first))
-                losses.append(self._evaluate(weights, data, part))
-        return np.concatenate(losses)
+            found = [self._observed(weights, data, part) for part in parts]
+        return TrialResults(
+            np.concatenate([losses for losses, _ in found]), moments=np.concatenate([moments for _, moments in found])
+        )
 
     def gradient_sum(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> TrialResults:
         """The losses of unperturbed weights, one for each group, and the sum of their gradients.
@@ -188,12 +196,13 @@ class TaskObjective:
     def _words_of(self, trials: Trials) -> NDArray[np.uint64]:
         return group_words(self._seed, trials.step, trials.first_group, trials.n_groups, self.task.batch_size)
 
-    def _evaluate(self, weights: Float32Array, data: Columns, trials: Trials) -> Float32Array:
+    def _observed(self, weights: Float32Array, data: Columns, trials: Trials) -> tuple[Float32Array, Int64Array]:
         batch = _batch_of(data, self._words_of(trials))
         noise = member_noise(self.layout, trials, seed=self._seed)
         members = self.task.members(weights, noise, n_groups=trials.n_groups)
         try:
-            losses = np.asarray(self.task.losses(members, batch), dtype=np.float32)
+            found, moments = self.task.observe(members, batch)
+            losses = np.asarray(found, dtype=np.float32)
         except Exception as error:
             error.add_note(f"the loss of a task of kind {self.task.kind} failed on {_described(batch.rows)}")
             raise
@@ -202,7 +211,7 @@ class TaskObjective:
                 f"losses: expected a number for each of {trials.n_members} members, got shape {list(losses.shape)}; "
                 "a loss must give one number per member"
             )
-        return losses
+        return losses, moments
 
     def _noise_bytes(self, trials: Trials) -> int:
         """Bytes of one member's noise."""

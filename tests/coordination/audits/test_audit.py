@@ -2,6 +2,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from fedlearn.coordination.audits.audit import (
     compare,
     first_false,
     loss_difference,
+    moment_differences,
     sum_difference,
 )
 from fedlearn.coordination.audits.tolerance import FLOATS, LOOSE
@@ -27,6 +29,7 @@ from fedlearn.es.sums.estimate import (
     encode_exactly,
     encode_randomly,
 )
+from fedlearn.es.sums.moments import NO_MOMENTS, UNIT, Int64Array
 from fedlearn.es.trials import TrialResults, Trials
 
 GROUP = 64
@@ -222,3 +225,46 @@ def test_only_a_sum_of_sums_may_be_off_by_its_rounding() -> None:
     own = rounded(one)  # shifted bytes once rounded stay as they are
     assert sum_difference(encode_exactly(MATRICES, other), own, MATRICES, FLOATS.summed) == 0.0
     assert sum_difference(encode_estimate(MATRICES, other), own, MATRICES, FLOATS.summed) > 0.5
+
+
+def moments_of(n_groups: int, n: int = 200) -> Int64Array:
+    """Those of groups that made `n` observations of two numbers."""
+    units = np.rint(GENERATOR.normal(0.3, 1.0, (n_groups, n, 2)) * UNIT).astype(np.int64)
+    counts = np.full((n_groups, 1), n)
+    return np.concatenate([counts, units.sum(axis=1), (units**2).sum(axis=1)], axis=1).reshape(-1)
+
+
+def test_honest_moments_differ_by_nothing_that_counts() -> None:
+    own = moments_of(3)
+    assert moment_differences(own, own, 3).tolist() == [0.0] * 3
+    assert (moment_differences(own + 5, own, 3) < 1.0).all()
+    assert moment_differences(NO_MOMENTS, NO_MOMENTS, 2).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("entry", range(5))
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_one_false_number_of_one_group_is_enough(entry: int, sign: int) -> None:
+    own = moments_of(3)
+    scale = (200, 200 * UNIT, 200 * UNIT, 200 * UNIT**2, 200 * UNIT**2)[entry]
+    for share, is_false in ((0.5, False), (2.0, True)):
+        claimed = own.copy()
+        claimed[5 + entry] += int(sign * share * LOOSE.share * scale)
+        found = moment_differences(claimed, own, 3) > 1.0
+        assert found.tolist() == [False, is_false, False]
+
+
+def test_moments_of_members_that_observed_nothing_must_be_nothing() -> None:
+    nothing = np.zeros(5, dtype=np.int64)
+    assert moment_differences(nothing, nothing, 1)[0] == 0.0
+    assert moment_differences(moments_of(1), nothing, 1)[0] > 1.0
+
+
+def test_a_claim_with_true_losses_and_false_moments_is_false() -> None:
+    found, seen = losses(), moments_of(1)
+    own = TrialResults(found, moments=seen)
+    claimed = msgspec.structs.replace(claim(found), moments=seen)
+    assert compare(claimed, lambda: own, LAYOUT)[0] is Finding.TRUE
+    false = msgspec.structs.replace(claimed, moments=2 * seen)
+    assert compare(false, lambda: own, LAYOUT)[0] is Finding.FALSE
+    differing = iter([own, TrialResults(found, moments=2 * seen)])
+    assert compare(false, lambda: next(differing), LAYOUT)[0] is Finding.UNDECIDABLE

@@ -9,9 +9,10 @@ from fedlearn.coordination.steps.closing import StepPace
 from fedlearn.coordination.work.slices import SLICE_S
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
-from fedlearn.es.sums.estimate import CodedEstimate, decode_estimate, encode_exactly
+from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate, decode_estimate, encode_exactly
 from fedlearn.es.sums.exchange import SUM_SLICE_S
 from fedlearn.wire.messages import Assignment, Result
+from tests.coordination.leases.test_moments import OBSERVING, moments
 from tests.storage.journals import update_of
 
 GROUP, FIRST, QUOTA = 4, 100, 32
@@ -193,3 +194,14 @@ def test_a_result_says_how_many_machines_work_below() -> None:
     take(step.lease(8), 8)
     (result,) = steps.hand_up(SLICE_S, n_machines=3)
     assert result.n_machines == 3
+
+
+def test_moments_go_up_in_the_order_of_their_groups() -> None:
+    steps = UpstreamSteps(OBSERVING)
+    step = opened(steps, assignment())
+    one, two = step.lease(8), step.lease(8)
+    for lease, n_groups, first in ((two, 2, 3), (one, 1, 1), (one, 1, 2)):
+        losses = np.zeros(n_groups * GROUP, dtype=np.float32)
+        assert lease.take(lease.end_member, losses, NO_ESTIMATE, GROUP, moments=moments(first, n_groups)) == ""
+    (result,) = steps.hand_up(SLICE_S)
+    assert result.moments.tolist() == moments(1, 4).tolist()

@@ -98,16 +98,18 @@ def test_strided_array_travels_as_its_values() -> None:
 def test_bytes_are_those_of_the_documentation() -> None:
     losses = np.array([1.5, -2.0], dtype=np.float32)
     assert encode(Result(300, 64, losses, bytes(range(8)), busy_s=0.5)).hex(" ") == (
-        "99 03 cd 01 2c 40 93 a3 3c 66 34 91 02 c4 08 00 00 c0 3f 00 00 00 c0 c4 08 00 01 02 03 04 05 06 07 "
-        "92 93 a3 7c 69 31 91 00 c4 00 93 a3 7c 75 31 91 00 c4 00 cb 3f e0 00 00 00 00 00 00 c0 01"
+        "9a 03 cd 01 2c 40 93 a3 3c 66 34 91 02 c4 08 00 00 c0 3f 00 00 00 c0 c4 08 00 01 02 03 04 05 06 07 "
+        "92 93 a3 7c 69 31 91 00 c4 00 93 a3 7c 75 31 91 00 c4 00 cb 3f e0 00 00 00 00 00 00 c0 01 "
+        "93 a3 3c 69 38 91 00 c4 00"
     )
 
 
 def test_result_without_the_last_fields_is_one_machines_and_says_nothing_of_the_variance() -> None:
     fields = msgspec.msgpack.decode(encode(SMALL_RESULT))
-    assert decode(msgspec.msgpack.encode(fields[:-1]), Result).n_machines == 1
-    assert decode(msgspec.msgpack.encode(fields[:-2]), Result).variance_left is None
-    fields[-2] = "half"
+    assert decode(msgspec.msgpack.encode(fields[:-1]), Result).moments.size == 0
+    assert decode(msgspec.msgpack.encode(fields[:-2]), Result).n_machines == 1
+    assert decode(msgspec.msgpack.encode(fields[:-3]), Result).variance_left is None
+    fields[-3] = "half"
     with pytest.raises(RemoteProtocolError, match="variance_left: "):
         decode(msgspec.msgpack.encode(fields), Result)
 
@@ -129,10 +131,11 @@ def test_a_snapshots_bytes_are_those_of_the_documentation() -> None:
 
 def test_an_updates_bytes_are_those_of_the_documentation() -> None:
     assert encode(SMALL_UPDATE).hex(" ") == (
-        "9f 20 cd 01 2c c4 00 91 92 00 02 93 a3 7c 69 31 91 02 c4 02 05 fb 01 02 cb bf e0 00 00 00 00 00 00 "
+        "dc 00 10 20 cd 01 2c c4 00 91 92 00 02 93 a3 7c 69 31 91 02 c4 02 05 fb 01 02 cb bf e0 00 00 00 00 00 00 "
         "93 a3 73 67 64 cb 3f d0 00 00 00 00 00 00 cb 3f e0 00 00 00 00 00 00 c2 cb 00 00 00 00 00 00 00 00 "
         "a4 7a 65 72 6f cb 3f f8 00 00 00 00 00 00 cb 40 00 00 00 00 00 00 00 "
-        "92 93 a3 7c 69 31 91 00 c4 00 93 a3 7c 75 31 91 00 c4 00"
+        "92 93 a3 7c 69 31 91 00 c4 00 93 a3 7c 75 31 91 00 c4 00 "
+        "c0"
     )
 
 
@@ -229,7 +232,7 @@ def test_malformed_array_is_refused_with_the_reason(losses: object, reason: str)
         decode(result_bytes(losses), Result)
 
 
-@pytest.mark.parametrize("begins", [bytes([0x95, 3, 1, 0]), b"\x9a" + encode(SMALL_RESULT)[1:]])
+@pytest.mark.parametrize("begins", [bytes([0x95, 3, 1, 0]), b"\x9b" + encode(SMALL_RESULT)[1:]])
 def test_deep_nesting_is_refused(begins: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match=r"at least length 3|recursion"):
         decode(begins + b"\x91" * 100_000, Result)

@@ -1,0 +1,102 @@
+"""What members observe, counted as they play and counted by hand."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.sums.moments import MOST_DEVIATIONS, UNIT, counted, width
+from fedlearn.tasks.environment import EnvironmentTask, environment
+from fedlearn.tasks.environment import task as task_module
+from fedlearn.tasks.environment.normalization import Normalization, Observed
+from fedlearn.tasks.environment.task import Normalize
+from fedlearn.tasks.task import Batch, flat_weights
+from tests.tasks.environment.test_task import GROUP_SIZE, START, Made, linear, noise_of
+
+SEEDS = (5, 9)
+
+
+def observations_of(make: Made, seed: int, arrays: dict[str, Float32Array]) -> Float32Array:
+    """All on which one member acts in one episode, played by itself."""
+    env = make()
+    seen, is_over = [env.reset(seed=seed)[0]], False
+    normalization = Normalization(arrays["observations.mean"], arrays["observations.deviation"])
+    while not is_over:
+        action = np.clip(linear(arrays, normalization.seen(seen[-1][np.newaxis]))[0], -1.0, 1.0)
+        observation, _, terminated, truncated, _ = env.step(action.astype(np.float32))
+        seen.append(observation)
+        is_over = terminated or truncated
+    return np.stack(seen[:-1])
+
+
+@pytest.mark.parametrize("episodes", [1, 2])
+@pytest.mark.parametrize("at_once", [512, 6])
+def test_moments_are_those_of_all_on_which_the_members_of_a_group_acted(
+    chase: Callable[..., Made], episodes: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_module, "MAX_ENVIRONMENTS", at_once)
+    task = environment(chase(), linear, start=START, episodes=episodes)
+    weights = flat_weights(task.tensors)
+    members = task.members(weights, noise_of(task), n_groups=2)
+    losses, moments = task.observe(members, Batch(rows={}, seeds=SEEDS))
+    np.testing.assert_array_equal(losses, task.losses(members, Batch(rows={}, seeds=SEEDS)))
+    expected = np.zeros((2, width(2)), dtype=np.int64)
+    for number, arrays in enumerate(members.each()):
+        group = number // GROUP_SIZE
+        for episode in range(episodes):
+            seen = observations_of(chase(), SEEDS[group] + episode, arrays)
+            units = counted((seen - arrays["observations.mean"]) / arrays["observations.deviation"])
+            expected[group] += np.concatenate([[len(units)], units.sum(axis=0), (units**2).sum(axis=0)])
+    assert moments.dtype == np.int64
+    assert moments.reshape(2, -1)[:, 0].tolist() == expected[:, 0].tolist()
+    np.testing.assert_allclose(moments.reshape(2, -1), expected, rtol=1e-3, atol=5.0)  # actions differ in last digits
+
+
+def floats(values: object) -> Float32Array:
+    return np.array(values, dtype=np.float32)
+
+
+def test_episodes_that_are_over_and_members_that_have_left_are_not_counted() -> None:
+    observed = Observed(Normalization(floats([1.0, 0.0]), floats([2.0, 1.0])), 3)
+    seen = floats([[[3.0, 0.5], [9.0, 9.0]], [[1.0, 1e9], [-1.0, -2.0]]])
+    observed.add(np.array([0, 2]), seen, np.array([[True, False], [True, True]]))
+    observed.add(np.array([2]), floats([[[3.0, 0.0], [0.0, 0.0]]]), np.array([[True, False]]))
+    most = MOST_DEVIATIONS * UNIT
+    assert observed.moments().tolist() == [
+        [1, UNIT, UNIT // 2, UNIT**2, (UNIT // 2) ** 2],
+        [0, 0, 0, 0, 0],
+        [3, UNIT - UNIT, most - 2 * UNIT, 2 * UNIT**2, most**2 + 4 * UNIT**2],
+    ]
+
+
+def statistics_of(make: Made, normalize: Normalize) -> EnvironmentTask:
+    return environment(make, linear, start=START, normalize=normalize)
+
+
+@pytest.mark.parametrize(
+    ("normalize", "is_kept", "is_renewed"),
+    [(True, True, True), ("running", True, True), ("once", True, False), (False, False, False)],
+)
+def test_observations_are_normalised_as_asked(
+    chase: Callable[..., Made], normalize: Normalize, *, is_kept: bool, is_renewed: bool
+) -> None:
+    task = statistics_of(chase(), normalize)
+    assert ("observations.mean" in task.tensors) == is_kept
+    assert task.layout.n_observed == (2 if is_renewed else 0)
+    members = task.members(flat_weights(task.tensors), noise_of(task), n_groups=2)
+    assert task.observe(members, Batch(rows={}, seeds=SEEDS))[1].size == (2 * width(2) if is_renewed else 0)
+
+
+def test_images_are_normalised_once_unless_asked_otherwise(
+    chase: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_module, "MOST_OBSERVED", 1)
+    assert statistics_of(chase(spaces.Box(-1.0, 1.0, (1,))), True).layout.n_observed == 0
+    assert statistics_of(chase(), "running").layout.n_observed == 2
+
+
+def test_another_way_to_normalise_is_named(chase: Callable[..., Made]) -> None:
+    with pytest.raises(ValueError, match="normalize: expected True, False, 'running' or 'once', got 'always'"):
+        statistics_of(chase(), "always")  # type: ignore[arg-type]
