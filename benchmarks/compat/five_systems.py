@@ -129,7 +129,7 @@ def classifier_jobs(n_training: int) -> Iterator[Row]:
             who = f"hub, {n_devices} devices" + (f", {n_killed} killed" if n_killed else "")
             figures = done.figures
             numbers = (done.steps, done.seconds, done.processor_s, figures["accuracy"], figures["loss"])
-            yield Row("A", "classifier", who, *numbers)
+            yield Row("A", "classifier", who, *numbers, done.to_result_s)
     finally:
         hub.close()
 
@@ -150,6 +150,7 @@ def transformer_job(text: bytes) -> Row:
         done.processor_s,
         None,
         done.figures["loss"],
+        done.to_result_s,
     )
 
 

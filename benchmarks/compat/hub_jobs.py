@@ -14,6 +14,10 @@ import msgspec
 import psutil
 
 LOOK_S = 0.2
+TYPING_S = 15.0
+"""Seconds between a job's initialization and the request to train it, as somebody takes who types; what processes need
+is imported meanwhile."""
+
 FEDLEARN = (sys.executable, "-m", "fedlearn")
 
 
@@ -27,6 +31,8 @@ class JobDone(msgspec.Struct, frozen=True):
     processor_s: float
     """Processor seconds of its server and devices from the first step to the last."""
     steps: int
+    to_result_s: float
+    """Seconds from the request to train to the measured result."""
 
 
 @final
@@ -52,6 +58,8 @@ class HubOfOwn:
         self._wait(lambda: len(self.ask("GET", f"/api/jobs/{number}")["devices"]) == n_devices)
         if n_devices:
             self.ask("POST", f"/api/network/initialize/{number}", {})
+        time.sleep(TYPING_S)
+        requested = time.perf_counter()
         self.ask("POST", f"/api/network/train/{number}", training)
         self._wait(lambda: self._job(number)["step"] > 0)
         processes, spent = psutil.Process().children(recursive=True), 0.0
@@ -65,9 +73,10 @@ class HubOfOwn:
             time.sleep(LOOK_S)
         assert job["status"] == "completed", job
         self._wait(lambda: self._job(number)["validation"])
+        to_result_s = time.perf_counter() - requested
         metrics = (self._root / "hub" / "runs" / job["run"] / "metrics.jsonl").read_text().splitlines()
         seconds = float(json.loads(metrics[-1])["elapsed_s"])
-        return JobDone(self._job(number)["validation"], seconds, spent, job["steps"])
+        return JobDone(self._job(number)["validation"], seconds, spent, job["steps"], to_result_s)
 
     def ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
         """One request to the hub."""

@@ -2,8 +2,8 @@
 
 import msgspec
 
-_WIDTHS = (6, 20, 32, 6, 9, 11, 9, 10)
-_HEAD = ("system", "what", "learner", "steps", "seconds", "processor s", "accuracy", "loss")
+_WIDTHS = (6, 20, 32, 6, 9, 11, 11, 9, 10)
+_HEAD = ("system", "what", "learner", "steps", "seconds", "processor s", "to result s", "accuracy", "loss")
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -19,6 +19,8 @@ class Row(msgspec.Struct, frozen=True):
     """Processor seconds: of training, or of whole processes where these are scripts."""
     accuracy: float | None = None
     loss: float | None = None
+    to_result_s: float | None = None
+    """Seconds from the request to its result, of jobs over HTTP."""
 
 
 def head() -> str:
@@ -28,7 +30,7 @@ def head() -> str:
 
 def line_of(row: Row) -> str:
     """The row as a line below `head`."""
-    figures = ["-" if value is None else f"{value:.4g}" for value in (row.accuracy, row.loss)]
+    figures = ["-" if value is None else f"{value:.4g}" for value in (row.to_result_s, row.accuracy, row.loss)]
     return _line(
         (row.system, row.what, row.learner, str(row.steps), f"{row.seconds:.4g}", f"{row.processor_s:.4g}", *figures)
     )

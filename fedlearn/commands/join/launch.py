@@ -22,13 +22,15 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
         place.set_defaults(launcher=launcher, parser=place)
         for field in msgspec.structs.fields(launcher):
             _add_flag(place, field)
-        if launcher.flags_of:
-            more = f"more flags, of `fedlearn {launcher.flags_of}`"
-            place.add_argument("flags", nargs="*", metavar="-- FLAGS", help=more)
+        more = f"more flags, of `fedlearn {launcher.flags_of or f'launch {name}'}`"
+        place.add_argument("flags", nargs="*", metavar="-- FLAGS", help=more)
 
 
 def launch_command(options: argparse.Namespace) -> int:
     """`fedlearn launch PLACE`: starts volunteers, or prints what starts them."""
+    if not options.launcher.flags_of and options.flags:
+        # What follows -- is its own.
+        options = options.parser.parse_args([word for word in options.given[2:] if word != "--"])
     if options.count < 1 or options.cpus < 1:
         raise ValueError(f"launch: expected a count and cpus above 0, got {options.count} and {options.cpus}")
     parse_address(options.server)

@@ -80,6 +80,21 @@ def test_ray_is_given_what_was_ordered(launched: Launch, monkeypatch: pytest.Mon
     }  # fmt: skip
 
 
+def test_what_follows_two_dashes_is_rays_own(launched: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[dict[str, Any]] = []
+
+    def ray(**order: Any) -> list[int]:  # noqa: ANN401 (whatever is given)
+        orders.append(order)
+        return [0]
+
+    monkeypatch.setattr(on_ray, "ray", ray)
+    launched("ray", "--count", "2", "--server", "h:5", "--", "--task", "a.py:t")
+    assert (orders[0]["task"], orders[0]["count"]) == ("a.py:t", 2)
+    said = launched("ray", "--count", "2", "--server", "h:5", "--", "--hours", "22-7", code=2)
+    assert "--hours; fedlearn launch ray --help shows what there is" in said
+    assert len(orders) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
