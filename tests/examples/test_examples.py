@@ -47,6 +47,14 @@ def test_a_front_end_is_short_and_says_its_command(name: str) -> None:
     assert f" examples/{name}.py" in (ast.get_docstring(ast.parse(text)) or "")
 
 
+def test_the_loss_that_the_valley_shows_falls_all_the_way(tmp_path: Path) -> None:
+    task = load_task(f"{EXAMPLES / 'valley.py'}:task").task
+    losses = fedlearn.train(task, steps=250, population_limit=64, runs=tmp_path).losses
+    means = [sum(losses[i : i + 50]) / 50 for i in range(0, 250, 50)]
+    assert means == sorted(means, reverse=True)
+    assert means[-1] < 4.0 < 8.0 < means[0]
+
+
 def test_the_tour_shows_a_step_and_equal_digests() -> None:
     tour = EXAMPLES / "tour.py"
     assert len(tour.read_text().splitlines()) <= 150
