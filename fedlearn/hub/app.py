@@ -125,6 +125,7 @@ class Hub:
             Route("/", self.page),
             Route("/jobs", self.static),
             Route("/jobs.js", self.static),
+            Route("/console.js", self.static),
             Route("/drawing.js", self.static),
             Route("/jobs.css", self.static),
         ]
@@ -170,7 +171,8 @@ class Hub:
     async def initialize(self, asked: Request) -> Response:
         """Lets devices share the layers; the assignment is known once its job's server has seated them."""
         record = self._job(asked)
-        self.jobs.initialize(record, split=(await _optional_body(asked, Initialization)).split)
+        wanted = await _optional_body(asked, Initialization)
+        self.jobs.initialize(record, split=wanted.split, chosen=wanted.devices)
         devices = self._devices_of(record)
         shared = "each device holds the whole model"
         if record.seats:
@@ -263,7 +265,7 @@ class Hub:
         if record is None and device.asked.job_id is not None:
             return Work("leave", device.asked.job_id)
         if record is None or (record.status in OVER and device.asked.job_id is None):
-            training = [r for r in self.jobs.records.values() if self.jobs.server(r)]
+            training = [r for r in self.jobs.records.values() if self.jobs.server(r) and not r.is_chosen]
             if not training:
                 return Work("wait")
             record = min(training, key=self._preference)

@@ -139,6 +139,8 @@ class Initialization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     split: bool = False
     """Whether devices hold one model between them, each some of its layers, in place of a whole one each."""
+    devices: Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Meta(max_length=10_000)] | None = None
+    """The numbers of the devices that are given to the job; None: all that are idle."""
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,6 +1,7 @@
 """The registered devices, and the job that each works for. Nobody connects to a device: it asks."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import final
 
 import msgspec
@@ -86,6 +87,23 @@ class Devices:
         """Gives the job to at most so many devices that registered for no job in particular and are idle."""
         idle = [device for device in self.all() if device.job_id is None]
         for device in idle[: max(most, 0)]:
+            device.job_id = job_id
+        self.wake()
+
+    def give_to(self, job_id: int, numbers: Sequence[int]) -> None:
+        """Gives the job to these devices, and takes it from all others that registered for no job in particular.
+
+        Raises:
+            RefusedError: one is not registered, or works for another job; then nothing is given.
+        """
+        chosen = [self.get(number) for number in numbers]
+        for device in chosen:
+            if device.job_id not in (None, job_id):
+                raise RefusedError(
+                    409, f"devices: expected idle ones, device {device.device_id} works for job {device.job_id}"
+                )
+        self.free(job_id)
+        for device in chosen:
             device.job_id = job_id
         self.wake()
 

@@ -37,7 +37,7 @@ def job_view(
 
 def device_view(device: Device, held: Sequence[str]) -> dict[str, Any]:
     """A device and the tensors that it holds."""
-    return named(device) | {"name": device.asked.name, "layers": held}
+    return named(device) | {"name": device.asked.name, "layers": held, "verbs": list(device.asked.verbs)}
 
 
 def named(device: Device) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from fedlearn.hub.settings import HubSettings
 from fedlearn.hub.tokens import COOKIE
 from fedlearn.storage.durable import StorageError
 from tests.board.folders import show_status, volunteer
-from tests.hub.conftest import PORT, TEXT, Scripted, ended
+from tests.hub.conftest import LAYERS, PORT, TEXT, Scripted, ended
 from tests.patience import LIMIT_S
 
 OPERATOR = "/api/jobs"
@@ -228,6 +228,20 @@ def test_a_device_without_work_is_answered_as_soon_as_there_is_some(
     begin(client, hub, settings)
     waiting.join(timeout=module.WAIT_S / 2)
     assert [answer["state"] for answer in found] == ["join"]
+
+
+def test_a_device_that_comes_later_is_not_given_to_a_job_whose_devices_were_chosen(
+    client: TestClient, hub: Hub, settings: HubSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WAIT_S", 0.0)
+    client.post("/api/jobs", json=LAYERS)
+    client.post("/api/devices/register", json={})
+    assert client.post("/api/network/initialize/1", json={"devices": [1]}).status_code == 200
+    client.post("/api/network/train/1", json={})
+    Scripted.started[-1].begin(settings)
+    hub.jobs.tick()
+    client.post("/api/devices/register", json={})
+    assert [work(client, number)["state"] for number in (1, 2)] == ["join", "wait"]
 
 
 def test_a_device_waits_no_longer_than_proxies_do(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,6 +115,49 @@ def test_a_job_is_made_by_the_form_trained_followed_and_deleted(live: Listening,
         expect(page.locator("#note")).to_contain_text("its run 1 stays")
 
 
+def test_a_job_is_reviewed_and_started_on_the_devices_that_are_marked(live: Listening) -> None:
+    with page_at(live.url) as page:
+        expect, devices = playwright.expect, page.locator("#devices tbody tr")
+        for number, name in ((5001, "ada"), (5002, HOSTILE), (5003, "cleo")):
+            body = {"ip": "10.0.0.7", "port": number, "name": name, "verbs": ["restart"]}
+            assert page.request.post(live.url.replace("jobs", "api/devices/register"), data=body).ok
+        expect(devices).to_have_count(3)
+        expect(devices.nth(1)).to_contain_text(HOSTILE)
+        expect(devices.first).to_contain_text("10.0.0.7:5001")
+        expect(devices.first).to_contain_text("restart")
+        page.get_by_label("Take device 5001").check()
+        page.get_by_label("Take device 5003").check()
+        page.locator("#layers").fill("784, 16, 10")
+        page.locator("#batch").fill("128")
+        page.locator("#epochs").fill("3")
+        page.locator("#rate").fill("0.5")
+        page.locator("#parallelism").select_option("split")
+        page.get_by_role("button", name="Review").click()
+        plan = page.locator("#plan")
+        for said in (
+            "784-16-10",
+            "MNIST",
+            "128",
+            "5001 · ada, 5003 · cleo",
+            "devices hold one model between them",
+            "0.5",
+        ):
+            expect(plan).to_contain_text(said)
+        assert_fits(page)
+        page.get_by_role("button", name="Start").click()
+        expect(page.locator("#note")).to_contain_text("2 devices hold the model between them")
+        expect(page.locator("#note")).to_contain_text("Training started")
+        expect(page.locator("#note")).to_contain_text("scikit-learn's digits of 64 pixels")
+        expect(page.locator("#jobs tbody tr").first).to_contain_text("training")
+        expect(page.locator("#log")).to_contain_text("initialized with 2 devices")
+        expect(page.get_by_label("Take device 5001")).to_be_disabled()
+        assert_fits(page)
+    record = live.hub.jobs.get(1)
+    assert (record.seats, record.is_chosen, record.asked["dataset_config"]["batch_size"]) == (2, True, 128)
+    assert record.training is not None
+    assert (record.training.epochs, record.training.learning_rate) == (3, 0.5)
+
+
 def test_a_button_that_is_pressed_stays_whatever_is_shown_meanwhile(live: Listening) -> None:
     with page_at(live.url) as page:
         expect, rows, create = playwright.expect, page.locator("#jobs tbody tr"), page.locator("#new")

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import final
 
@@ -110,20 +110,26 @@ class Jobs:
         self._ready()
         return record
 
-    def initialize(self, record: JobRecord, *, split: bool = False) -> None:
-        """Gives idle devices to a job, and its model to all its devices: a whole one each, or one that is split.
+    def initialize(self, record: JobRecord, *, split: bool = False, chosen: Sequence[int] | None = None) -> None:
+        """Gives idle devices to a job, or those that are `chosen`, and its model to all its devices: a whole one each,
+        or one that is split.
 
         Raises:
-            RefusedError: the job is in another status, or there are no devices, or too many to split it.
+            RefusedError: the job is in another status, or there are no devices, or too many to split it, or one that is
+                chosen is not idle.
         """
         if record.status not in ("created", "initialized"):
             raise RefusedError(409, f"job {record.job_id}: expected it created or initialized, it is {record.status}")
+        if chosen is not None:
+            self._devices.give_to(record.job_id, chosen)
         most = msgspec.convert(record.asked, Asked).model_config.max_devices if split else MAX_DEVICES
         if (n_own := len(self._devices.of(record.job_id))) > most:
             raise RefusedError(
                 400, f"devices: expected at most {most}, one for each layer, got {n_own}; unregister some of them"
             )
-        self._devices.give_idle_to(record.job_id, most=most - n_own)
+        if chosen is None:
+            self._devices.give_idle_to(record.job_id, most=most - n_own)
+        record.is_chosen = chosen is not None
         if not (n_devices := len(self._devices.of(record.job_id))):
             raise RefusedError(
                 400, f"devices: expected one or more, none is registered; fedlearn join --hub URL --job {record.job_id}"
@@ -150,7 +156,7 @@ class Jobs:
             )
         if len([r for r in self.records.values() if r.status == "training"]) >= MAX_TRAINING:
             raise RefusedError(409, f"jobs: expected at most {MAX_TRAINING} in training, and so many are; wait for one")
-        if not record.seats:
+        if not (record.seats or record.is_chosen):
             self._devices.give_idle_to(number, most=MAX_DEVICES)
         training = msgspec.structs.replace(training, epochs=training.epochs or asked.model_config.usual_epochs)
         if not record.run:

@@ -33,6 +33,8 @@ class JobRecord(msgspec.Struct, kw_only=True):
     training: Training | None = None
     seats: int = 0
     """Devices that hold one replica between them; 0: each holds a whole one."""
+    is_chosen: bool = False
+    """Whether its operator chose its devices, so that it is given no others."""
     n_devices: int = 1
     """Number of devices with which its training began: they share the rows of a batch."""
     epochs: int = 0

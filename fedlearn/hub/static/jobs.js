@@ -22,7 +22,7 @@ export async function ask(method, path, body) {
 }
 
 // Whatever goes wrong is said in the page.
-const said = (act) => async (...given) => {
+export const said = (act) => async (...given) => {
   try {
     by("note").textContent = (await act(...given))?.message ?? "";
   } catch (error) {
@@ -37,7 +37,7 @@ function button(text, act) {
   return made;
 }
 
-function training() {
+export function training() {
   const rate = by("rate").valueAsNumber;
   return { epochs: by("epochs").valueAsNumber || 10, ...(rate > 0 && { learning_rate: rate }) };
 }
@@ -115,7 +115,7 @@ async function look() {
 
 let following = null;
 
-async function follow(number) {
+export async function follow(number) {
   following?.abort();
   following = new AbortController();
   by("log").textContent = "";
@@ -132,24 +132,28 @@ async function read(reader) {
   }
 }
 
+const batch = () => (by("batch").valueAsNumber > 0 ? { batch_size: by("batch").valueAsNumber } : {});
 const FORMS = {
   digits: () => ({
     model_config: { layer_sizes: by("layers").value.split(",").map(Number) },
-    dataset_config: { name: "MNIST" },
+    dataset_config: { name: by("images").value, ...batch() },
   }),
-  text: () => ({ model_config: { type: "transformer" }, dataset_config: { source: by("source").value } }),
+  text: () => ({ model_config: { type: "transformer" }, dataset_config: { source: by("source").value, ...batch() } }),
   task: () => ({ model_config: { type: "task", task: `${by("file").value}:${by("name").value}` } }),
 };
 
+export const asked = () => FORMS[by("what").value]();
+
 by("what").addEventListener("change", () => {
   const what = by("what").value;
-  by("layers-field").hidden = what !== "digits";
+  by("layers-field").hidden = by("images-field").hidden = what !== "digits";
+  by("batch-field").hidden = what === "task";
   by("source-field").hidden = what !== "text";
   by("task-field").hidden = by("name-field").hidden = what !== "task";
 });
 by("new").addEventListener("submit", (event) => {
   event.preventDefault();
-  said(() => ask("POST", "api/jobs", FORMS[by("what").value]()))();
+  said(() => ask("POST", "api/jobs", asked()))();
 });
 
 // The log's stream and downloads send no header: a cookie lets them in, where a token is needed.

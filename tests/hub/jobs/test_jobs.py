@@ -78,6 +78,27 @@ def test_layers_are_given_before_they_are_trained(jobs: Jobs, devices: Devices) 
         jobs.initialize(record)
 
 
+def test_an_operator_chooses_devices_and_the_job_is_given_no_others(jobs: Jobs, devices: Devices) -> None:
+    record, other = created(jobs, LAYERS), created(jobs, LAYERS)
+    for _ in range(4):
+        devices.register(Registration(), address="", now=0.0)
+    jobs.initialize(other, chosen=[4])
+    with refused(409, "expected idle ones, device 4 works for job 2"):
+        jobs.initialize(record, chosen=[1, 4])
+    assert devices.of(1) == []
+    with refused(404, "device 9: none with this number"):
+        jobs.initialize(record, chosen=[1, 9])
+    with refused(400, "devices: expected one or more, none is registered"):
+        jobs.initialize(record, chosen=[])
+    jobs.initialize(record, chosen=[1, 2])
+    jobs.initialize(record, chosen=[2, 3], split=True)
+    assert [device.device_id for device in devices.of(1)] == [2, 3]
+    assert record.seats == 2
+    jobs.initialize(record, chosen=[3])
+    jobs.train(record, Training())
+    assert [device.device_id for device in devices.of(1)] == [3]
+
+
 def test_a_transformer_needs_neither_layers_nor_devices(jobs: Jobs, settings: HubSettings) -> None:
     record, server = training(jobs, settings)
     assert server.arguments[server.arguments.index("--volunteers") + 1] == "1"
