@@ -19,7 +19,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add_root(parser)
 
 
-def add_task(parser: argparse.ArgumentParser, what: str) -> None:
+def add_task(parser: argparse._ActionsContainer, what: str) -> None:
     """The code of the run's task, which is never imported because a run's folder names it."""
     parser.add_argument(
         "--task", metavar="FILE.py:NAME", help=f"the file of the run's task, {what}; a run's folder alone runs no code"

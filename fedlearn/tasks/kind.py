@@ -12,6 +12,7 @@ from fedlearn.config import RunConfig
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.strategy import Strategy
 from fedlearn.tasks.blocks import Columns, NamedBlocks, block_name
+from fedlearn.tasks.film import Film
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.objective import Objective, PartObjective
@@ -98,6 +99,18 @@ class CountsText(Protocol):
 
     def baselines(self) -> dict[str, float]:
         """The losses of n-gram models on held-out data, by their names, in the unit of `show`."""
+
+
+@runtime_checkable
+class Films(Protocol):
+    """An examiner of tasks, some of which can be drawn."""
+
+    def film(self, weights: Float32Array) -> Film:
+        """An episode of unperturbed weights, drawn.
+
+        Raises:
+            ValueError: the task has nothing to draw.
+        """
 
 
 @runtime_checkable

@@ -16,6 +16,7 @@ from fedlearn.es.layout import Float32Array, ParameterLayout, Statistic, TensorS
 from fedlearn.es.noise import TensorNoise
 from fedlearn.es.sums.moments import NO_MOMENTS, Int64Array
 from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.film import Film
 
 CUSTOM = "custom"
 """The kind of tasks that need none of their own: the class of the task defines everything."""
@@ -179,6 +180,14 @@ class Task(ABC):
         tensors = {**self.layout.split(weights), **self.frozen}
         in_order = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
         return safetensors.numpy.save(in_order, {"format": "pt", **about})
+
+    def film(self, weights: Float32Array) -> Film:  # noqa: ARG002
+        """An episode of unperturbed weights, drawn.
+
+        Raises:
+            ValueError: the task has nothing to draw.
+        """
+        raise ValueError(f"video: expected a policy in an environment, got a task of kind {self.kind}; try eval")
 
     def show(self, loss: float) -> tuple[str, float]:
         """The name, such as "reward", and the value of the mean loss in its usual unit."""

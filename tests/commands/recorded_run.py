@@ -39,6 +39,7 @@ def options_of(run: Run, **options: Any) -> argparse.Namespace:  # noqa: ANN401 
         "encoding": "utf-8",
         "step": None,
         "json": False,
+        "video": None,
         "task": None,
     } | dict.fromkeys(flags)
     return argparse.Namespace(**({"run": "1", "runs": run.config.run.runs} | others | options))

@@ -1,4 +1,4 @@
-"""`fedlearn sample`: text that a run's newest weights write, by chance or by beam search."""
+"""`fedlearn sample`: text that a run's newest weights write, by chance or by beam search, or a film of a policy."""
 
 import argparse
 import sys
@@ -6,8 +6,9 @@ import sys
 import msgspec
 import numpy as np
 
-from fedlearn.commands.arguments import add_run
+from fedlearn.commands.arguments import add_run, add_task
 from fedlearn.commands.look.evaluate import newest
+from fedlearn.commands.look.film import film_command
 from fedlearn.commands.output import add_output, bars_of
 from fedlearn.runs.run import find
 from fedlearn.tasks.kind import WritesText
@@ -65,6 +66,9 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
         float,
         "1 compares texts by mean log-probability, 0 by the sum, which favours short ones (default: 1)",
     )
+    film = parser.add_argument_group("video, of a policy in an environment, in place of text")
+    film.add_argument("--video", metavar="FILE", help="draw an episode of the policy, as FILE.mp4 or FILE.gif")
+    add_task(film, "whose policy is drawn")
     add_output(parser)
 
 
@@ -76,11 +80,15 @@ def _add(group: argparse._ActionsContainer, name: str, kind: type[int] | type[fl
 
 def sample_command(options: argparse.Namespace) -> int:
     """`fedlearn sample RUN`: prints the prompt and what the model makes of it; the step goes to stderr."""
+    if options.video is not None:
+        return film_command(options)
     check_flags(options)
     chosen = find(options.runs, options.run)
     examiner = chosen.prepared.examiner
     if not isinstance(examiner, WritesText):
-        raise ValueError(f"run {chosen.folder.path.name}: expected a model that writes text, got another; try eval")
+        raise ValueError(
+            f"run {chosen.folder.path.name}: expected a model that writes text, got another; try eval, or --video"
+        )
     bars = bars_of(options)
     replica = newest(chosen, bars)
     print(f"run {chosen.folder.path.name}, step {replica.step}", file=sys.stderr)

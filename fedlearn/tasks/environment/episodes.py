@@ -1,7 +1,7 @@
 """Episodes of many members in lockstep: one batched call of their policies serves all environments."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, final
 
 import gymnasium
@@ -13,6 +13,7 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.environment.normalization import Observed
 from fedlearn.tasks.environment.policy import Forward, Stacked
 from fedlearn.tasks.environment.spaces import Act, actor, n_outputs, observer
+from fedlearn.tasks.film import Film, Picture
 
 DROP_BELOW = 0.5
 """The share of members still playing below which the others leave the batch; leaving copies weights, so it is rare."""
@@ -23,6 +24,9 @@ MEASURED_STEPS = 1000
 
 LEAST_DEVIATION = 1e-3
 """The least standard deviation by which observations are divided; those with less are only centred."""
+
+FRAMES_PER_S = 30.0
+"""Frames per second of a film whose environment names no other number."""
 
 MakeEnv = str | Callable[[], Env[Any, Any]]
 
@@ -92,6 +96,31 @@ class Episodes:
             return self.act(self._checked(outputs, (1, 1)))[0, 0]
 
         return action
+
+    def film(self, forward: Forward, *, seed: int) -> Film:
+        """One episode of the only member, drawn by the environment.
+
+        Raises:
+            ValueError: the environment draws no frames.
+        """
+        named = isinstance(self._make, str)
+        env = gymnasium.make(self._make, render_mode="rgb_array") if isinstance(self._make, str) else _made(self._make)
+        if env.render_mode != "rgb_array":
+            remedy = "name one that does" if named else "make it with render_mode='rgb_array' while it is filmed"
+            raise ValueError(f"env: expected one that draws frames, got {env.render_mode} as its render_mode; {remedy}")
+        fps = float(env.metadata.get("render_fps", FRAMES_PER_S))
+        return Film(fps, self._frames(env, self.player(forward), seed))
+
+    def _frames(self, env: Env[Any, Any], act: Callable[[Any], Any], seed: int) -> Iterator[Picture]:
+        observation, total = env.reset(seed=seed)[0], 0.0
+        yield Picture(np.asarray(env.render(), dtype=np.uint8), total)
+        for _ in range(self._max_steps):
+            observation, reward, terminated, truncated, _ = env.step(act(observation))
+            total += float(reward)
+            yield Picture(np.asarray(env.render(), dtype=np.uint8), total)
+            if terminated or truncated:
+                break
+        env.close()
 
     def measure(self) -> tuple[Float32Array, Float32Array]:
         """The mean and standard deviation of observations under random actions."""

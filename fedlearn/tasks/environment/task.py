@@ -14,6 +14,7 @@ from fedlearn.es.sums.moments import NO_MOMENTS, Int64Array
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.environment.normalization import Normalization, Observed
 from fedlearn.tasks.environment.policy import Forward, FunctionPolicy, ModulePolicy, Policy, Stacked
+from fedlearn.tasks.film import Film
 from fedlearn.tasks.function.members import ArrayMembers
 from fedlearn.tasks.signatures import check_takes
 from fedlearn.tasks.task import Batch, Members, Setting, Task
@@ -192,6 +193,10 @@ class EnvironmentTask(Task):
         """The unperturbed policy, as a function from an observation to an action."""
         stacked = {name: array[np.newaxis] for name, array in self.layout.split(weights).items()}
         return self._episodes.player(self._policies(stacked))
+
+    def film(self, weights: Float32Array) -> Film:
+        stacked = {name: array[np.newaxis] for name, array in self.layout.split(weights).items()}
+        return self._episodes.film(self._policies(stacked), seed=FIRST_HELD_OUT_SEED)
 
     @cached_property
     def _episodes(self) -> "Episodes":

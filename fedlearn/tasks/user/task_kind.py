@@ -8,6 +8,7 @@ import msgspec
 from fedlearn.config import ConfigError, RunConfig
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.blocks import Columns, cut, decode_block, encode_block, n_rows
+from fedlearn.tasks.film import Film
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.kind import DataFolder, Measure, Prepared
 from fedlearn.tasks.limits import UNBOUNDED
@@ -40,6 +41,9 @@ class TaskExaminer:
     def validate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:
         with self._in_use:
             return self._task.evaluate(weights, threads=threads)
+
+    def film(self, weights: Float32Array) -> Film:
+        return self._task.film(weights)
 
     def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
         return self._task.state_dict(weights, about)
