@@ -13,9 +13,12 @@ from tests.tasks.counting import CountingTask
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
-    find_kind.cache_clear()
+    caches = (find_kind, registry.registered)
+    for cached in caches:
+        cached.cache_clear()
     yield
-    find_kind.cache_clear()
+    for cached in caches:
+        cached.cache_clear()
 
 
 @pytest.fixture
