@@ -1,12 +1,13 @@
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
+import es_core
 from fedlearn.es.perturbation import Perturbation
-from fedlearn.es.sums.estimate import decode_estimate, encode_packed, random_bytes
+from fedlearn.es.sums.estimate import decode_estimate, encode_packed, encode_randomly, random_bytes
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.blocks import drawn_rows, group_words
 from fedlearn.tasks.task import Batch, NoGradientError, flat_weights, most_at_once
@@ -68,6 +69,22 @@ def test_a_coarser_sum_has_four_bits_of_the_same_gradient_by_random_bytes_of_its
         expected = encode_packed(layout, sums.astype(np.int64), random_bytes(int(words[0, 0]), 2, layout.size))
         assert one.estimate.is_packed
         np.testing.assert_array_equal(decode_estimate(layout, one.estimate), decode_estimate(layout, expected))
+
+
+def test_a_sum_is_rounded_by_the_random_words_of_its_group() -> None:
+    objective = objective_of()
+    weights, layout, estimates = objective.initial_weights(), objective.layout, []
+    for step, first in ((2, 0), (2, 1), (3, 1)):
+        trials = Trials(step, GRADIENTS, group_size=1, first_member=first, n_members=2)
+        results = objective.gradient_sum(weights, objective.task.data, trials, threads=1)
+        words = group_words(3, step, first, 2, BATCH_SIZE)
+        batch = Batch(drawn_rows(objective.task.data, words), (1, 2))
+        sums = np.rint(objective.task.loss_gradients(weights, batch).total.astype(np.float64) * 2.0**24)
+        dither = es_core.random_words(int(words[0, 0]), step, 0, 1, layout.size)[0]
+        expected = encode_randomly(layout, sums.astype(np.int64), dither)
+        np.testing.assert_array_equal(results.estimate.numbers, expected.numbers)
+        estimates.append(encode_randomly(layout, np.full(layout.size, 1003), dither).numbers.tobytes())
+    assert len(set(estimates)) == 3
 
 
 @pytest.mark.parametrize("is_graph", [False, True])
@@ -220,6 +237,23 @@ def test_the_clock_is_asked_no_more_once_both_ways_were_timed() -> None:
 
     assert [asked(1) for _ in range(N_TIMED + 2)] == [2] * N_TIMED + [0, 0]
     assert [asked(8) for _ in range(N_TIMED + 2)] == [2] * N_TIMED + [0, 0]
+
+
+def test_what_cannot_be_taken_together_is_tried_so_once() -> None:
+    parameter, batching, tried = nn.Parameter(torch.ones(1)), Batching(), []
+
+    def loss(rows: Mapping[str, Tensor]) -> Tensor:
+        x = rows["x"]
+        tried.append(torch._C._functorch.is_batchedtensor(x))
+        return (parameter * (x if x.item() > 0.0 else -x)).sum()
+
+    batching.took(1, 1e-3)
+    rows = {"x": torch.tensor([[1.0], [-2.0], [3.0], [4.0], [5.0], [6.0]])}
+    for _ in range(2):
+        found = loss_gradients(loss, [parameter], rows, 6, seed=None, batching=batching, now=lambda: 0.0)
+        assert found.losses.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+        assert found.total.tolist() == [21.0]
+    assert tried == [True] + 12 * [False]
 
 
 def test_memory_of_a_backward_pass_is_counted_and_bounds_what_is_taken_together() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from fedlearn.es.trials import Trials  # noqa: E402
 from fedlearn.graphs.graph import GraphError  # noqa: E402
 from fedlearn.graphs.pieces import pieces, stages_of  # noqa: E402
 from fedlearn.tasks.task import Batch, Task, flat_weights  # noqa: E402
+from fedlearn.tasks.torch import gradients  # noqa: E402
+from fedlearn.tasks.torch.seeds import seeded as torch_seeded  # noqa: E402
 from fedlearn.tasks.torch.supervised import Supervised, supervised  # noqa: E402
 from fedlearn.tasks.torch_graph.sharing import received, unpacked  # noqa: E402
 
@@ -149,6 +152,18 @@ def test_what_a_graph_draws_is_its_groups_and_can_be_drawn_again(name: str) -> N
         np.testing.assert_allclose(losses_of(other, weights, x), found, rtol=1e-5)
     others = np.isclose(losses_of(graph, weights, x, seeds=(1, 3)), found, rtol=1e-5)
     assert others.tolist() == [True] * 4 + [False] * 4
+
+
+@pytest.mark.parametrize(("name", "seeds"), [("rand", [5]), ("lstm_cell", [None])])
+def test_only_a_graph_that_draws_asks_for_its_groups_seed(
+    name: str, seeds: list[int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_of(name)
+    graph = received(task.as_graph())
+    monkeypatch.setattr(gradients, "seeded", seeded := Mock(side_effect=torch_seeded))
+    batch = Batch({column: rows[None] for column, rows in task.data.items()}, (5,))
+    graph.loss_gradients(flat_weights(graph.tensors), batch)
+    assert [call.args[0] for call in seeded.call_args_list] == seeds
 
 
 def test_a_graph_that_draws_is_not_cut() -> None:
