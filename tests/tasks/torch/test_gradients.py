@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn  # noqa: E402
 
-from fedlearn.tasks.torch.gradients import N_TIMED, Batching, loss_gradients  # noqa: E402
+from fedlearn.tasks.torch.gradients import N_TIMED, Batching, are_finite, loss_gradients  # noqa: E402
 from fedlearn.tasks.torch.module_task import ModuleTask  # noqa: E402
 from fedlearn.tasks.torch.supervised import Rows, supervised  # noqa: E402
 from fedlearn.tasks.torch_graph.sharing import received  # noqa: E402
@@ -267,6 +267,14 @@ def test_memory_of_a_backward_pass_is_counted_and_bounds_what_is_taken_together(
     heavy = Batching(2**30)
     heavy.took(1, 1e-3)
     assert heavy.size(100) == 1
+
+
+@pytest.mark.parametrize("numbers", [[3e38, 3e38, 1.0], [-3e38, -3e38], [0.0]])
+def test_numbers_whose_sum_overflows_are_finite_all_the_same(numbers: list[float]) -> None:
+    assert are_finite(torch.tensor(numbers))
+    for broken in (torch.inf, -torch.inf, torch.nan):
+        assert not are_finite(torch.tensor([*numbers, broken]))
+    assert not are_finite(torch.tensor([torch.inf, *numbers, -torch.inf]))
 
 
 def test_a_group_that_is_not_finite_spoils_no_other() -> None:
