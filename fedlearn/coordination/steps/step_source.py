@@ -1,5 +1,6 @@
 """Sources of steps: their populations, and the Updates that end them."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 from typing import Protocol, final
@@ -52,7 +53,8 @@ class OwnSteps:
         self._strategy = strategy
         self._is_fed, self._has_block = is_fed, False
         self.paused_by = ""
-        self._clipping = Clipping()
+        self._clipping: defaultdict[int, Clipping] = defaultdict(Clipping)
+        """The clipping of sums, by the number of local steps: their way is tens of times as long as a gradient."""
         self._watch = DivergenceWatch()
 
     def change(self, plan: RunPlan, strategy: Strategy) -> None:
@@ -107,4 +109,5 @@ class OwnSteps:
 
     def close(self, step: OpenStep, now: float) -> ClosedStep:
         self._has_block = False
-        return close_step(step, self._strategy, clipping=self._clipping, watch=self._watch, now=now)
+        clipping = self._clipping[step.population.n_local_steps]
+        return close_step(step, self._strategy, clipping=clipping, watch=self._watch, now=now)
