@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -50,23 +51,29 @@ def loaded(model: Brought) -> nn.Module:
     return scripted
 
 
-def trainable(model: nn.Module, x: Tensor) -> tuple[nn.Module, str]:
+def by_place(model: nn.Module, example: Sequence[Tensor], named: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    """The arguments of a scripted module, which is followed by places, in the order of its `forward`."""
+    names = [argument.name for argument in model.forward.schema.arguments[1:]]
+    return (*example, *(named[name] for name in names[len(example) :] if name in named))
+
+
+def trainable(model: nn.Module, *example: Tensor) -> tuple[nn.Module, str]:
     """A copy of the model that can be trained in parts, and what is left out of it; empty if nothing is.
 
-    Parameters keep their names. `x` are some rows, with which a scripted module is followed.
+    Parameters keep their names. `example` are its arguments for some rows, with which a scripted module is followed.
     """
     if not isinstance(model, torch.jit.ScriptModule):
         return without_training_mode(model)
-    return _followed(model, x), ""
+    return _followed(model, example), ""
 
 
-def _followed(model: torch.jit.ScriptModule, x: Tensor) -> nn.Module:
+def _followed(model: torch.jit.ScriptModule, example: tuple[Tensor, ...]) -> nn.Module:
     """The calls that the scripted module makes, as a module with its parameters and buffers."""
     from torch._export.converter import TS2EPConverter
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found: nn.Module = TS2EPConverter(model.eval(), (x,)).convert().module()
+        found: nn.Module = TS2EPConverter(model.eval(), example).convert().module()
     for name, parameter in model.named_parameters():
         parent, _, own = name.rpartition(".")
         place = found.get_submodule(parent)

@@ -9,7 +9,7 @@ import torch
 from msgspec import Struct
 from torch import nn
 
-from fedlearn.compat.models import FOLDER, loaded, save, trainable
+from fedlearn.compat.models import FOLDER, by_place, loaded, save, trainable
 from fedlearn.graphs.planning.crews import PlannedCrews
 from fedlearn.graphs.planning.parts import ModelCosts, Needs
 from fedlearn.graphs.planning.planner import divide, plan
@@ -75,6 +75,8 @@ def clusterize(
     model, named = loaded(model), dict(example_kwargs or {})
     if not isinstance(nodes, int) and (problem := save(model, Path(nodes).parent)):
         _LOG.info("%s", problem)
+    if isinstance(model, torch.jit.ScriptModule):
+        example_args, named = by_place(model, example_args, named), {}
     placed = {f"input_{number}": argument for number, argument in enumerate(example_args)}
 
     def mean_output(module: nn.Module, rows: Rows) -> torch.Tensor:
@@ -82,7 +84,7 @@ def clusterize(
         return found.float().mean()
 
     columns = {name: argument.numpy() for name, argument in {**placed, **named}.items()}
-    made = trainable(model, example_args[0])[0] if example_args else model
+    made, _ = trainable(model, *example_args)
     task = supervised(made, mean_output, columns, batch_size=len(next(iter(columns.values()))))
     graph = ModelCosts.of(unpacked(task.as_graph()).graph)
     if isinstance(nodes, int):

@@ -2,7 +2,9 @@
 
 import json
 import logging
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,6 +60,14 @@ def test_arguments_by_name_reach_the_model() -> None:
     assert clusterize(model=model(), example_kwargs={"input": torch.rand(4, 8)}, nodes=1).crews
 
 
+def test_a_scripted_model_takes_arguments_by_name_too(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of files that PyTorch will no longer write some day
+        torch.jit.save(torch.jit.script(model()), tmp_path / "scripted.pt")
+    found = clusterize(model=tmp_path / "scripted.pt", example_kwargs={"input": torch.rand(4, 8)}, nodes=1)
+    assert len(found.crews) == 1
+
+
 def test_a_seed_makes_initial_weights_the_same() -> None:
     set_seed(42)
     first = torch.rand(3)
@@ -94,5 +104,10 @@ def test_a_model_with_dropout_and_batch_norms_has_clusters(tmp_path: Path) -> No
     node = {"IP": "192.0.2.1:1", "benchmarks": {"ram": 1, "bandwidth": 10}}
     (tmp_path / "nodes.json").write_text(json.dumps({"0": node}))
     made = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2))
-    found = clusterize(model=made, example_args=(torch.rand(4, 8),), nodes=tmp_path / "nodes.json")
-    assert len(found.crews) == 1
+    examples: tuple[dict[str, Any], ...] = (
+        {"example_args": (torch.rand(4, 8),)},
+        {"example_kwargs": {"input": torch.rand(4, 8)}},
+    )
+    for example in examples:
+        found = clusterize(model=made, nodes=tmp_path / "nodes.json", **example)
+        assert len(found.crews) == 1
