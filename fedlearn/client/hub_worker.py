@@ -200,6 +200,8 @@ class HubWorker:
         self._leaves.set()
         self._stop_volunteer()
         self._end(self._next)
+        if self._verbs is not None:
+            self._verbs.stop()
         if self._number is not None:
             try:
                 self._line.unregister(self._number, timeout_s=PARTING_S)

@@ -59,6 +59,7 @@ class Verbs:
         if not limit_s > 0:
             raise ValueError(f"--verb-limit: expected seconds above 0, got {limit_s:g}")
         self._folder, self._limit_s = folder.resolve(), limit_s
+        self._running: subprocess.Popen[bytes] | None = None
 
     def names(self) -> tuple[str, ...]:
         """The verbs that may be called, in alphabetical order."""
@@ -87,6 +88,7 @@ class Verbs:
             env={key: os.environ[key] for key in KEPT_VARIABLES if key in os.environ},
             start_new_session=True,  # so that all that it starts can be ended with it
         )
+        self._running = process
         try:
             output, _ = process.communicate(msgspec.json.encode(arguments), timeout=self._limit_s)
         except subprocess.TimeoutExpired as error:
@@ -95,9 +97,16 @@ class Verbs:
                 "allow more with --verb-limit"
             ) from error
         finally:
+            self._running = None
             if process.returncode is None:
                 end_family(process)
+                process.communicate()
         return VerbResult(process.returncode, output[-MAX_OUTPUT_BYTES:].decode(errors="replace"))
+
+    def stop(self) -> None:
+        """Kills the verb that runs, with all that it started, since the device leaves."""
+        if (process := self._running) is not None:
+            end_family(process)
 
     def _fault(self, name: str) -> str:
         """Why the file of this name is no verb; empty where it is one."""

@@ -40,7 +40,6 @@ def end_family(process: "subprocess.Popen[bytes]") -> None:
     else:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
 
 
 def give_way() -> None:

@@ -206,6 +206,17 @@ def test_verbs_that_the_hub_asks_for_are_called_and_answered_while_a_volunteer_w
     assert "the hub calls say" in said
 
 
+def test_a_verb_ends_with_its_device(log: Path, tmp_path: Path) -> None:
+    (tmp_path / "verbs").mkdir(mode=0o755)
+    (tmp_path / "verbs" / "wait").write_text(f"#!/bin/sh\necho begun > {log}\nsleep 1000\n")
+    (tmp_path / "verbs" / "wait").chmod(0o755)
+    hub = Hub(Work("wait", calls=(AskedVerb(1, "wait", {}),)), once(log, "begun"), LEAVE)
+    verbs = Verbs(tmp_path / "verbs", limit_s=LIMIT_S)
+    assert run(hub, log, verbs=verbs)[0] == 0
+    assert verbs._running is None or verbs._running.poll() is not None
+    assert subprocess.run(["pgrep", "-f", str(tmp_path / "verbs")], capture_output=True, check=False).stdout == b""
+
+
 def test_a_device_whose_owner_offers_none_calls_none(log: Path) -> None:
     hub = Hub(Work("wait", calls=(AskedVerb(1, "say", {}),)))
     hub.script += [answered(hub, 1), LEAVE]
