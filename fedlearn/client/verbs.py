@@ -107,6 +107,7 @@ class Verbs:
         """Kills the verb that runs, with all that it started, since the device leaves."""
         if (process := self._running) is not None:
             end_family(process)
+            process.wait()
 
     def _fault(self, name: str) -> str:
         """Why the file of this name is no verb; empty where it is one."""

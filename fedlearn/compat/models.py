@@ -4,6 +4,7 @@ import pickle
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +54,8 @@ def loaded(model: Brought) -> nn.Module:
 
 def by_place(model: nn.Module, example: Sequence[Tensor], named: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
     """The arguments of a scripted module, which is followed by places, in the order of its `forward`."""
-    names = [argument.name for argument in model.forward.schema.arguments[1:]]
+    schema = cast("Any", model).forward.schema
+    names = [argument.name for argument in schema.arguments[1:]]
     return (*example, *(named[name] for name in names[len(example) :] if name in named))
 
 
