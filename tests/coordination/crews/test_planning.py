@@ -47,15 +47,16 @@ def test_as_many_seats_as_are_wanted_hold_every_tensor_once(seats: int) -> None:
         assert place.need_bytes > PARAMETER_BYTES
 
 
-def test_fewer_than_are_wanted_wait_unless_they_are_to_make_do() -> None:
-    planner = draftsman(3)
-    assert planner.draft([0, 0]) is None
-    draft = planner.draft([0, 0], fewer=True)
+@pytest.mark.parametrize(("seats", "there"), [(3, 2), (5, 3), (5, 4)])
+def test_fewer_than_are_wanted_wait_unless_they_are_to_make_do(seats: int, there: int) -> None:
+    planner = draftsman(seats)
+    assert planner.draft([0] * there) is None
+    draft = planner.draft([0] * there, fewer=True)
     assert draft is not None
-    assert (len(draft.stages), draft.order) == (2, (0, 1))
+    assert (len(draft.stages), draft.order) == (there, tuple(range(there)))
     assert sorted(name for stage in draft.stages for name in stage.tensors) == sorted(NAMES)
     assert planner.draft([], fewer=True) is None
-    assert planner.draft([0] * 4, fewer=True) == planner.draft([0] * 4)
+    assert planner.draft([0] * (seats + 1), fewer=True) == planner.draft([0] * (seats + 1))
 
 
 def test_fewer_that_lend_too_little_wait_and_are_seated_once_they_are_enough() -> None:
