@@ -121,6 +121,15 @@ class HubLine:
         """
         self._ask("POST", f"/api/devices/{device}/calls/{call}", {"code": code, "output": output})
 
+    def say(self, device: int, lines: Sequence[str]) -> None:
+        """Adds lines to the device's log at the hub.
+
+        Raises:
+            HubError: the hub refuses.
+            HubAwayError: no hub answers.
+        """
+        self._ask("POST", f"/api/devices/{device}/log", {"lines": list(lines)})
+
     def unregister(self, device: int, *, timeout_s: float) -> None:
         """Tells the hub that the device is gone.
 

@@ -17,7 +17,7 @@ from fedlearn.client.verbs import VerbError, Verbs
 from fedlearn.system.children import stop_processes
 from fedlearn.system.signals import stop_signals_call
 from fedlearn.system.waiting import WaitingProcess
-from fedlearn.terminal import Terminal
+from fedlearn.terminal import Terminal, printable
 
 RETRY_S = 1.0
 LONGEST_RETRY_S = 30.0
@@ -28,6 +28,12 @@ PARTING_S = 2.0
 """Seconds for a volunteer to leave, and then for the request that tells the hub."""
 
 NOT_FOUND = 404
+
+SHARE_S = 1.0
+"""Seconds between two messages with lines of the log."""
+
+MAX_LINE, MAX_LINES = 1000, 100
+"""The most characters of a line, and lines of a message."""
 
 Arguments = Callable[[str], Sequence[str]]
 """The arguments of a volunteer for the server at an address."""
@@ -56,10 +62,15 @@ class HubWorker:
         prepare: Prepare,
         terminal: Terminal,
         verbs: Verbs | None = None,
+        shares_log: bool = False,
     ) -> None:
+        """A device that shares its log prints its volunteers' lines, and sends them to the hub; `prepare` gives pipes
+        of what they say then."""
         self._line, self._name, self._job_id, self._arguments = line, name, job_id, arguments
         self._prepare, self._terminal, self._verbs = prepare, terminal, verbs
         self._calls: queue.Queue[AskedVerb] = queue.Queue()
+        self._shares_log = shares_log
+        self._said: queue.Queue[str] = queue.Queue()
         # No SimpleQueue: in CPython 3.11 a signal as `get` times out makes it wait for ever.
         self._answers: queue.Queue[Work | HubError | HubAwayError | Registered] = queue.Queue()
         self._number: int | None = None
@@ -79,6 +90,8 @@ class HubWorker:
             # A daemon: it may be waiting for an answer when the process ends.
             threading.Thread(target=self._ask, daemon=True).start()
             threading.Thread(target=self._answer_calls, daemon=True).start()
+            if self._shares_log:
+                threading.Thread(target=self._share_log, daemon=True).start()
             try:
                 return self._work()
             finally:
@@ -136,6 +149,8 @@ class HubWorker:
             self._pause_s = min(2 * self._pause_s, LONGEST_RETRY_S)
         if self._volunteer is None and now >= self._begins:
             self._volunteer, self._next = self._ready(), None
+            if self._shares_log:
+                threading.Thread(target=self._listen, args=(self._volunteer,), daemon=True).start()
             self._volunteer.begin(self._arguments(self._server))
 
     def _ask(self) -> None:
@@ -179,6 +194,28 @@ class HubWorker:
                 with suppress(HubError, HubAwayError):  # whoever asked sees that there is no answer
                     self._line.answer(self._number, call.call_id, code=code, output=output)
 
+    def _listen(self, volunteer: WaitingProcess) -> None:
+        """Shows what a volunteer prints, and keeps it for the hub."""
+        assert volunteer.process.stdout is not None, "a volunteer whose log is shared has a pipe"
+        with volunteer.process.stdout as lines:
+            for line in lines:
+                text = printable(line.decode(errors="replace").rstrip())
+                self._terminal.say(text)
+                self._said.put(text[:MAX_LINE])
+
+    def _share_log(self) -> None:
+        """Sends lines to the hub as they come, those of a second together."""
+        while not self._leaves.wait(SHARE_S):
+            self._send_lines()
+
+    def _send_lines(self) -> None:
+        lines: list[str] = []
+        while len(lines) < MAX_LINES and not self._said.empty():
+            lines.append(self._said.get())
+        if lines and (number := self._number) is not None:
+            with suppress(HubError, HubAwayError):  # they stand in this terminal, too
+                self._line.say(number, lines)
+
     def _wait_for_volunteer(self) -> None:
         """Waits for a volunteer whose server has told it that the run is over."""
         if self._volunteer is not None:
@@ -202,6 +239,7 @@ class HubWorker:
         self._end(self._next)
         if self._verbs is not None:
             self._verbs.stop()
+        self._send_lines()
         if self._number is not None:
             try:
                 self._line.unregister(self._number, timeout_s=PARTING_S)

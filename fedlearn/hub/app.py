@@ -35,7 +35,6 @@ from fedlearn.hub.bodies import (
     read_registration,
 )
 from fedlearn.hub.calling import Calling
-from fedlearn.hub.calls import VerbCalls
 from fedlearn.hub.devices import Device, Devices
 from fedlearn.hub.elsewhere import Elsewhere
 from fedlearn.hub.errors import answer_of
@@ -85,7 +84,8 @@ class Hub:
 
     def __init__(self, settings: HubSettings, names: Names) -> None:
         self._settings, self._names = settings, names
-        self._devices, self._calls = Devices(), VerbCalls()
+        self._devices = Devices()
+        self._calling = Calling(self._devices, lambda asked, pieces: self._stream(asked, pieces, "text/plain"))
         self.jobs = Jobs(settings, self._devices)
         self._door = TokenAuthentication(
             operator_token=settings.operator_token,
@@ -113,7 +113,7 @@ class Hub:
             get("/api/devices", self.devices),
             get("/api/devices/teraflops", self.device_speeds),
             get("/api/devices/{id}/work", self.work),
-            *Calling(self._devices, self._calls).routes,
+            *self._calling.routes,
             Route("/api/devices/{id}", self.unregister, methods=["DELETE"]),
             post("/api/network/initialize/{id}", self.initialize),
             post("/api/network/train/{id}", self.train),
@@ -230,7 +230,7 @@ class Hub:
             self.jobs.get(wanted.job_id)
         address = asked.client.host if asked.client is not None else ""
         device = self._devices.register(wanted, address=address, now=time.monotonic())
-        self._calls.forget(device.device_id)
+        self._calling.forget(device.device_id)
         return json_of({"message": "Device registered", "device_id": device.device_id}, status=201)
 
     async def unregister(self, asked: Request) -> Response:
@@ -254,7 +254,7 @@ class Hub:
             device = self._devices.get(number)
             device.seen = now = time.monotonic()
             found = self._work_for(device)
-            if calls := self._calls.take(number) if found.state != "leave" else ():
+            if calls := self._calling.calls.take(number) if found.state != "leave" else ():
                 return json_of(msgspec.structs.replace(found, calls=tuple(call.asked for call in calls)))
             if found.state == "leave" or found.server != has or now >= deadline:
                 return json_of(found)

@@ -43,6 +43,7 @@ def role_for(method: str, path: str) -> Role | None:
         (method == "POST" and rest == "register")
         or (method == "GET" and rest.endswith("/work"))
         or (method == "POST" and rest.partition("/")[2].startswith("calls/"))
+        or (method == "POST" and rest.endswith("/log"))
         or (method == "DELETE" and "/" not in rest)
     )
     return "device" if is_own else "operator"

@@ -134,6 +134,12 @@ class VerbAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What it printed."""
 
 
+class SaidLines(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a device has said."""
+
+    lines: Annotated[tuple[Annotated[str, Meta(max_length=1000)], ...], Meta(max_length=100)]
+
+
 class Initialization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request to give a job its devices."""
 

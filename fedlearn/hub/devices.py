@@ -71,6 +71,10 @@ class Devices:
             raise RefusedError(404, f"device {number}: none with this number is registered; register it first")
         return device
 
+    def has(self, number: int) -> bool:
+        """Whether a device with this number is registered."""
+        return number in self._devices
+
     def forget(self, now: float) -> None:
         """Removes the devices that have been silent for too long."""
         self._devices = {k: device for k, device in self._devices.items() if now - device.seen < FORGET_S}

@@ -30,6 +30,7 @@ if not line:
 sys.argv[2:] = json.loads(line)["arguments"]
 with open(sys.argv[1], "a") as log:
     log.write(f"joined {sys.argv[2]}\\n")
+print("it says hello", flush=True)
 if sys.argv[2] == "companion":
     sys.stdin.read()
     with open(sys.argv[1], "a") as log:
@@ -64,6 +65,9 @@ class Hub:
 
     def answer(self, device: int, call: int, *, code: int | None, output: str) -> None:
         self.calls.append(f"answer {device} {call} {code} {output}")
+
+    def say(self, device: int, lines: Sequence[str]) -> None:
+        self.calls.append(f"say {device} {' | '.join(lines)}")
 
     def unregister(self, device: int, *, timeout_s: float) -> None:
         self.calls.append(f"unregister {device}")
@@ -113,12 +117,15 @@ def once(log: Path, line: str, count: int = 1) -> Callable[[], None]:
     return wait
 
 
-def run(hub: Hub, log: Path, *, job_id: int | None = 1, verbs: Verbs | None = None) -> tuple[int, str]:
+def run(
+    hub: Hub, log: Path, *, job_id: int | None = 1, verbs: Verbs | None = None, shares_log: bool = False
+) -> tuple[int, str]:
     said = io.StringIO()
 
     def prepare() -> WaitingProcess:
         hub.calls.append("prepare")
-        return WaitingProcess.start(command=[sys.executable, str(log.parent / "volunteer.py"), str(log)])
+        pipe = {"stdout": subprocess.PIPE} if shares_log else {}
+        return WaitingProcess.start(command=[sys.executable, str(log.parent / "volunteer.py"), str(log)], **pipe)
 
     device = HubWorker(
         hub,  # type: ignore[arg-type]
@@ -128,6 +135,7 @@ def run(hub: Hub, log: Path, *, job_id: int | None = 1, verbs: Verbs | None = No
         prepare=prepare,
         terminal=Terminal(stream=said, plain=True),
         verbs=verbs,
+        shares_log=shares_log,
     )
     try:
         return device.run(), said.getvalue()
@@ -204,6 +212,15 @@ def test_verbs_that_the_hub_asks_for_are_called_and_answered_while_a_volunteer_w
     assert third.startswith("answer 7 3 None verb none: expected one of say")
     assert lines(log) == ["joined one", "works for one"]
     assert "the hub calls say" in said
+
+
+def test_what_a_volunteer_prints_is_shown_and_sent_where_its_owner_shares_it(log: Path) -> None:
+    hub = Hub(JOIN, once(log, "works for one"), LEAVE)
+    code, said = run(hub, log, shares_log=True)
+    assert code == 0
+    assert "it says hello" in said
+    assert [call for call in hub.calls if call.startswith("say")] == ["say 7 it says hello"]
+    assert hub.calls[-1] == "unregister 7"
 
 
 def test_a_verb_ends_with_its_device(log: Path, tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from fedlearn.hub.authentication import role_for
         ("GET", "/api/devices/7/calls/1", "operator"),
         ("POST", "/api/devices/7/calls/1", "device"),
         ("POST", "/api/devices/calls/1", "operator"),
+        ("POST", "/api/devices/7/log", "device"),
+        ("GET", "/api/devices/7/log", "operator"),
         ("DELETE", "/api/devices/7/x", "operator"),
         ("GET", "/api/devices/7", "operator"),
     ],

@@ -125,6 +125,10 @@ def test_a_job_is_reviewed_and_started_on_the_devices_that_are_marked(live: List
         expect(devices.nth(1)).to_contain_text(HOSTILE)
         expect(devices.first).to_contain_text("10.0.0.7:5001")
         expect(devices.first).to_contain_text("restart")
+        log = live.url.replace("jobs", "api/devices/5002/log")
+        assert page.request.post(log, data={"lines": [f"{HOSTILE} is said"]}).ok
+        devices.nth(1).get_by_role("button", name="Log").click()
+        expect(page.locator("#log")).to_contain_text(f"{HOSTILE} is said")
         page.get_by_label("Take device 5001").check()
         page.get_by_label("Take device 5003").check()
         page.locator("#layers").fill("784, 16, 10")

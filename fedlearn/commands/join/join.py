@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from typing import get_args
 
 from fedlearn.client.client import join
@@ -63,6 +64,11 @@ def add_join(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="with --hub: executables of yours in this folder may be called by the hub's operator, by name, with "
         "arguments as JSON on standard input",
+    )
+    parser.add_argument(
+        "--share-log",
+        action="store_true",
+        help="with --hub: let its operator read what this device says of its work",
     )
     parser.add_argument(
         "--verb-limit",
@@ -203,7 +209,15 @@ def _ask_hub(options: argparse.Namespace) -> int:
         return [*options.given, "--hub", "", "--once", "--companion", "--server", server]
 
     line, terminal = HubLine(hub_url(options.hub), token), Terminal(plain=True, quiet=options.quiet)
-    prepare = partial(WaitingProcess.start, "join", options.priority)
+    pipes: dict[str, int] = {"stdout": PIPE, "stderr": STDOUT} if options.share_log else {}
+    prepare = partial(WaitingProcess.start, "join", options.priority, **pipes)
     return HubWorker(
-        line, name=name, job_id=options.job, arguments=arguments, prepare=prepare, terminal=terminal, verbs=verbs
+        line,
+        name=name,
+        job_id=options.job,
+        arguments=arguments,
+        prepare=prepare,
+        terminal=terminal,
+        verbs=verbs,
+        shares_log=options.share_log,
     ).run()

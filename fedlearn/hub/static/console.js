@@ -1,7 +1,7 @@
 // Devices to choose from, and a job that is reviewed and started in one go.
 
 import { element } from "./format.js";
-import { ask, asked, follow, said, training } from "./jobs.js";
+import { ask, asked, button, follow, said, show, training } from "./jobs.js";
 
 const by = (id) => document.getElementById(id);
 const taken = new Set(); // numbers of the devices that are marked
@@ -24,7 +24,9 @@ function row(device) {
     `${device.device_id} · ${device.name}`, device.port ? `${device.ip}:${device.port}` : device.ip,
     device.job_id ?? "idle", device.layers.join(", "), device.verbs.join(", "),
   ];
-  made.append(mark(device), ...texts.map((text) => element("td", text)));
+  const log = element("td", "");
+  log.append(button("Log", async () => show(`api/devices/${device.device_id}/log?follow=1`)));
+  made.append(mark(device), ...texts.map((text) => element("td", text)), log);
   return made;
 }
 

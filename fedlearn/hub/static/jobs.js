@@ -31,7 +31,7 @@ export const said = (act) => async (...given) => {
   await look();
 };
 
-function button(text, act) {
+export function button(text, act) {
   const made = Object.assign(element("button", text), { type: "button" });
   made.addEventListener("click", said(act));
   return made;
@@ -115,11 +115,13 @@ async function look() {
 
 let following = null;
 
-export async function follow(number) {
+export const follow = (number) => show(`api/jobs/${number}/log?follow=1`);
+
+export async function show(path) {
   following?.abort();
   following = new AbortController();
   by("log").textContent = "";
-  const answer = await fetch(`api/jobs/${number}/log?follow=1`, { signal: following.signal });
+  const answer = await fetch(path, { signal: following.signal });
   read(answer.body.pipeThrough(new TextDecoderStream()).getReader()).catch(() => {});
 }
 
