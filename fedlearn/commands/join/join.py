@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from subprocess import PIPE, STDOUT
-from typing import get_args
+from typing import Any, get_args
 
 from fedlearn.client.client import join
 from fedlearn.client.ending import end, end_soon, end_with_input
@@ -209,7 +209,7 @@ def _ask_hub(options: argparse.Namespace) -> int:
         return [*options.given, "--hub", "", "--once", "--companion", "--server", server]
 
     line, terminal = HubLine(hub_url(options.hub), token), Terminal(plain=True, quiet=options.quiet)
-    pipes: dict[str, int] = {"stdout": PIPE, "stderr": STDOUT} if options.share_log else {}
+    pipes: dict[str, Any] = {"stdout": PIPE, "stderr": STDOUT} if options.share_log else {}
     prepare = partial(WaitingProcess.start, "join", options.priority, **pipes)
     return HubWorker(
         line,
