@@ -1,11 +1,13 @@
 """What members observe, counted as they play and counted by hand."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 
+import fedlearn
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.sums.moments import MOST_DEVIATIONS, UNIT, counted, width
 from fedlearn.tasks.environment import EnvironmentTask, environment
@@ -100,3 +102,14 @@ def test_images_are_normalised_once_unless_asked_otherwise(
 def test_another_way_to_normalise_is_named(chase: Callable[..., Made]) -> None:
     with pytest.raises(ValueError, match="normalize: expected True, False, 'running' or 'once', got 'always'"):
         statistics_of(chase(), "always")  # type: ignore[arg-type]
+
+
+def test_what_is_saved_is_normalised_as_it_was_last(chase: Callable[..., Made], tmp_path: Path) -> None:
+    task = environment(chase(), linear, start=START)
+    trained = fedlearn.train(task, steps=6, runs=tmp_path, threads=1, progress=False)
+    loaded = fedlearn.load(trained.folder, task=task, progress=False)
+    for name in ("observations.mean", "observations.deviation"):
+        np.testing.assert_array_equal(loaded.weights[name], trained.weights[name])
+    assert (trained.weights["observations.mean"] != task.tensors["observations.mean"]).all()
+    weights = flat_weights(dict(trained.weights))
+    assert task.evaluate(weights, threads=1) == trained.figures
