@@ -78,7 +78,8 @@ def renormalization_of(moments: Int64Array, weight: float) -> Renormalization:
     """The change that follows from all groups' moments, [groups, width], of a mean and deviation of this weight."""
     n_numbers = moments.shape[1] // 2
     counts = moments[:, 0].astype(np.float64)
-    most = MOST_SHARE * float(np.median(counts))
+    # The lower of two middle values: of two groups, the one that observed less is believed.
+    most = MOST_SHARE * float(np.sort(counts)[(len(counts) - 1) // 2])
     shares = np.where(counts > most, most / np.maximum(counts, 1.0), 1.0)
     total = (moments * shares[:, np.newaxis]).sum(axis=0)
     n, sums, squares = total[0], total[1 : 1 + n_numbers] / UNIT, total[1 + n_numbers :] / UNIT**2

@@ -51,6 +51,12 @@ def test_a_false_count_weighs_little() -> None:
     assert renormalization.moves[0] == pytest.approx(200 / 400 * MOST_DEVIATIONS, rel=0.02)
 
 
+def test_of_two_groups_the_one_that_observed_less_is_believed() -> None:
+    rows = np.array([[2**36, 0, 0], [50, 50 * UNIT, 50 * UNIT**2]])
+    for order in ((0, 1), (1, 0)):
+        assert renormalization_of(rows[list(order)], 0.0).weight == 250
+
+
 def test_a_deviation_never_vanishes() -> None:
     assert renormalization_of(np.array([[1000, 0, 0]]), 0.0).factors.tolist() == [LEAST_FACTOR]
 
