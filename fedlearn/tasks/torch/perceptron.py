@@ -45,8 +45,19 @@ def classifier(
     def loss(model: nn.Module, rows: Rows) -> Tensor:
         return functional.cross_entropy(logits(model, rows), rows["y"])
 
+    last: list[tuple[Rows, Tensor]] = []
+
+    def examined(model: nn.Module, rows: Rows) -> Tensor:
+        """The logits of held-out rows, computed once for both metrics: each examination has rows of its own."""
+        if not last or last[0][0] is not rows:
+            last[:] = [(rows, logits(model, rows))]
+        return last[0][1]
+
     def accuracy(model: nn.Module, rows: Rows) -> Tensor:
-        return (logits(model, rows).argmax(-1) == rows["y"]).to(torch.float32).mean()
+        return (examined(model, rows).argmax(-1) == rows["y"]).to(torch.float32).mean()
+
+    def held_out_loss(model: nn.Module, rows: Rows) -> Tensor:
+        return functional.cross_entropy(examined(model, rows), rows["y"])
 
     return supervised(
         lambda: perceptron(layer_sizes),
@@ -54,7 +65,7 @@ def classifier(
         _columns(training),
         held_out=_columns(held_out),
         batch_size=batch_size,
-        metrics={"accuracy": accuracy, "loss": loss},
+        metrics={"accuracy": accuracy, "loss": held_out_loss},
         settings=settings,
     )
 

@@ -30,3 +30,19 @@ def test_pixels_are_scaled_alike_or_channel_by_channel() -> None:
     assert alike == pytest.approx([-1.0, 1.0, -0.6, -0.2])
     by_channel = scaled_pixels([0.5, 0.0], [0.5, 0.2], n_channels=2)(image)[0].tolist()
     assert by_channel == pytest.approx([-1.0, 1.0, 1.0, 2.0])
+
+
+def test_an_examination_runs_the_network_once_for_both_metrics() -> None:
+    prepared = []
+
+    def prepare(inputs: torch.Tensor) -> torch.Tensor:
+        prepared.append(len(inputs))
+        return inputs
+
+    x, y = np.eye(3, dtype=np.float32), np.arange(3)
+    task = classifier((3, 3), (x[:2], y[:2]), (x, y), batch_size=2, settings={}, prepare=prepare)
+    right = np.concatenate([10 * np.eye(3, dtype=np.float32).reshape(-1), np.zeros(3, dtype=np.float32)])
+    assert task.evaluate(right, threads=1)["accuracy"] == 1.0
+    assert task.evaluate(-right, threads=1)["accuracy"] == 0.0
+    assert task.evaluate(-right, threads=1)["loss"] > 9.0
+    assert prepared == [3, 3, 3]
