@@ -3,6 +3,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch import Tensor  # noqa: E402
+
 from fedlearn.tasks.torch.perceptron import classifier, perceptron, scaled_pixels  # noqa: E402
 
 
@@ -35,7 +37,7 @@ def test_pixels_are_scaled_alike_or_channel_by_channel() -> None:
 def test_an_examination_runs_the_network_once_for_both_metrics() -> None:
     prepared = []
 
-    def prepare(inputs: torch.Tensor) -> torch.Tensor:
+    def prepare(inputs: Tensor) -> Tensor:
         prepared.append(len(inputs))
         return inputs
 
