@@ -225,7 +225,9 @@ def test_scripts_of_providers_reach_what_plain_adam_reaches(tmp_path: Path) -> N
 def curve_fit(folder: Path, epochs: int, port: int = 0) -> list[float]:
     """The losses of the boss's loop, which is typed with 400 epochs."""
     typed = (originals.FOLDER / "curve_fit.txt").read_text().replace("EPOCHS = 400", f"EPOCHS = {epochs}")
-    (folder / "curve_fit.py").write_text(typed.replace("from bossman import", "from fedlearn.compat.boss import"))
+    typed = typed.replace("from bossman import", "from fedlearn.compat.boss import")
+    # Of 60 seeds two end at 0.3 by plain Adam, too: its first steps saturate the sigmoid.
+    (folder / "curve_fit.py").write_text(typed.replace("import torch\n", "import torch\ntorch.manual_seed(1)\n", 1))
     where = {"MODEL_HOST": "127.0.0.1", "MODEL_PORT": str(port or free_port())}
     workers = [script("worker.py", folder=folder, **where) for _ in range(2)]
     boss = script(str(folder / "curve_fit.py"), "2", folder=folder, **where)
