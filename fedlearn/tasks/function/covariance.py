@@ -92,7 +92,7 @@ class CovarianceSearch:
         self._factor = self._covariance.copy()
         self._path, self._shape_path = np.zeros(n), np.zeros(n)
         self._usual_length = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n * n))
-        self._noise = np.zeros((population, n))
+        self._noise = self._moves = np.zeros((population, n))
         self._best_losses: deque[float] = deque(maxlen=10 + math.ceil(30 * n / population))
         self._range = np.inf
         self._is_too_narrow = False
@@ -111,14 +111,14 @@ class CovarianceSearch:
 
     def ask(self) -> Float64Array:
         """New members, [population, n]."""
-        self._noise = self._generator.standard_normal(self._noise.shape)
-        return self.mean + self._size * self._unit * self._shaped(self._noise)
+        self._noise = noise = self._generator.standard_normal(self._noise.shape)
+        self._moves = noise * self._factor if self._is_diagonal else noise @ self._factor.T
+        return self.mean + self._size * self._unit * self._moves
 
     def tell(self, losses: Float64Array) -> None:
         """Takes a step by the losses of the members that `ask` gave last, [population]."""
         order = np.argsort(losses, kind="stable")
-        noise, rates = self._noise[order], self._rates
-        moves = self._shaped(noise)
+        noise, moves, rates = self._noise[order], self._moves[order], self._rates
         n_better = int((rates.weights > 0).sum())
         mean_noise, mean_move = (rates.weights[:n_better] @ array[:n_better] for array in (noise, moves))
         self.mean += self._size * self._unit * mean_move
@@ -140,20 +140,19 @@ class CovarianceSearch:
         `tol` is the difference of losses that counts as none.
         """
         best = self._best_losses
-        tol += 1e-15 * max(map(abs, best), default=0.0)
-        # Members of integers alone never come together.
-        spread = 0.0 if self._is_integer.all() else self._range
-        if len(best) == best.maxlen and max(spread, max(best) - min(best)) <= tol:
-            return f"the losses of {len(best)} steps differ by no more than {tol:.3g}"
+        if len(best) == best.maxlen:
+            least, most = min(best), max(best)
+            tol += 1e-15 * max(-least, most)
+            # Members of integers alone never come together.
+            spread = 0.0 if self._is_integer.all() else self._range
+            if max(spread, most - least) <= tol:
+                return f"the losses of {len(best)} steps differ by no more than {tol:.3g}"
         variances = self.variances[~self._is_integer]
         if variances.size and self._size * math.sqrt(variances.max()) < LEAST_LENGTH:
             return f"members lie within {LEAST_LENGTH:g} of the first deviations"
         if self._is_too_narrow or (variances.size and variances.max() > WORST_CONDITION * variances.min()):
             return "the valley is too narrow for float64"
         return "" if np.isfinite(self._size) and self._size < 1e16 else "the members' deviations grew without bound"
-
-    def _shaped(self, noise: Float64Array) -> Float64Array:
-        return noise * self._factor if self._is_diagonal else noise @ self._factor.T
 
     def _adapt(self, noise: Float64Array, moves: Float64Array, mean_move: Float64Array, *, is_fast: bool) -> None:
         """Learns the covariance from the members' moves; along the path only where that is not too long."""

@@ -33,6 +33,7 @@ class SearchSpace:
         if not sum(array.size for array in arrays.values()):
             raise ValueError("x0: expected at least one number to search from, got none")
         self._shapes = {name: array.shape for name, array in arrays.items()}
+        self._ends = np.cumsum([array.size for array in arrays.values()])[:-1]
         limits = self._by_name(bounds, "bounds", None)
         pairs = [_limits_of(name, limits[name], array.size) for name, array in arrays.items()]
         self.low = np.concatenate([low for low, _ in pairs])
@@ -55,21 +56,24 @@ class SearchSpace:
 
     def inside(self, points: Float64Array) -> Float64Array:
         """The nearest points that are allowed, [points, n]."""
-        return np.clip(np.where(self.is_integer, np.round(points), points), self.low, self.high)
+        rounded = np.where(self.is_integer, np.round(points), points) if self.is_integer.any() else points
+        found: Float64Array = np.minimum(np.maximum(rounded, self.low), self.high)
+        return found
 
     def distances(self, points: Float64Array) -> Float64Array:
         """How far the points are out of bounds, [points, n]."""
-        return np.abs(points - np.clip(points, self.low, self.high))
+        found: Float64Array = np.abs(points - np.minimum(np.maximum(points, self.low), self.high))
+        return found
 
     def given(self, points: Float64Array) -> Any:  # noqa: ANN401 (an array, or arrays by name)
         """The points in the form of `x0`, [points, *shape] each."""
-        ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes.values()])
-        parts = np.split(points, ends[:-1], axis=1)
-        arrays = {
+        if not self._is_named:
+            return points.reshape(len(points), *self._shapes["x0"])
+        parts = np.split(points, self._ends, axis=1)
+        return {
             name: part.reshape(len(points), *shape)
             for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
         }
-        return arrays if self._is_named else arrays["x0"]
 
     def usual_deviations(self) -> Float64Array:
         """Standard deviations with which a search may begin, [n].
