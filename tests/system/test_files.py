@@ -1,9 +1,11 @@
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from fedlearn.system import files
-from fedlearn.system.files import lock_file, replace, settings_folder
+from fedlearn.system.files import lock_file, replace, settings_folder, who_else_may_write
 
 
 def test_file_that_one_process_has_is_refused_to_others_until_it_is_closed(tmp_path: Path) -> None:
@@ -48,3 +50,18 @@ def test_settings_are_kept_where_the_person_says() -> None:
     assert settings_folder({"HOME": "/home/ada", "XDG_CONFIG_HOME": "ada"}) == Path("/home/ada/.config")
     assert settings_folder({"HOME": "/home/ada"}) == Path("/home/ada/.config")
     assert settings_folder({}) == Path("/nonexistent/.config")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other permissions")
+@pytest.mark.parametrize(
+    ("mode", "owner", "who"),
+    [
+        (0o755, os.getuid() if sys.platform != "win32" else 0, ""),
+        (0o755, 0, ""),
+        (0o755, 54321, "belongs to somebody else"),
+        (0o775, 0, "its group or everybody can write to"),
+        (0o757, 0, "its group or everybody can write to"),
+    ],
+)
+def test_who_else_may_write_is_the_owner_the_group_or_everybody(mode: int, owner: int, who: str) -> None:
+    assert who_else_may_write(os.stat_result((mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))) == who
