@@ -1,9 +1,12 @@
 """Sources of steps: their populations, and the Updates that end them."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 from typing import Protocol, final
+
+import numpy as np
 
 from fedlearn.coordination.leases.limiting import counted_speeds
 from fedlearn.coordination.leases.open_step import OpenStep
@@ -11,8 +14,11 @@ from fedlearn.coordination.people.roster import Party
 from fedlearn.coordination.steps.closing import ClosedStep, StepPace, close_step
 from fedlearn.coordination.steps.divergence import DivergenceWatch
 from fedlearn.coordination.steps.plan import RunPlan
-from fedlearn.es.strategy import Strategy, ask, sum_shaping
+from fedlearn.es.layout import ParameterLayout
+from fedlearn.es.strategy import Population, Strategy, ask, sum_shaping
 from fedlearn.es.sums.clipping import Clipping
+from fedlearn.es.sums.estimate import decode_estimate
+from fedlearn.es.sums.norm import l2_norm
 from fedlearn.es.update import Update, elapsed_s_after
 
 
@@ -97,6 +103,9 @@ class OwnSteps:
             n_machines=sum(party.n_machines for party in ready),
             member_s=median(known) if known else 0.0,
         )
+        clipping = self._clipping[population.n_local_steps]
+        if population.perturbation.is_summed and last is not None and not clipping.knows_lengths:
+            clipping.begin(_length_of(last, population, layout))
         return OpenStep(
             population,
             opened_at=now,
@@ -111,3 +120,12 @@ class OwnSteps:
         self._has_block = False
         clipping = self._clipping[step.population.n_local_steps]
         return close_step(step, self._strategy, clipping=clipping, watch=self._watch, now=now)
+
+
+def _length_of(last: Update, population: Population, layout: ParameterLayout) -> float:
+    """The length of the last step's total as a share of the usual one; 0 where it was of another kind."""
+    if not last.estimate.is_there or last.group_size != population.group_size or last.gradient_scale <= 0.0:
+        return 0.0
+    is_noise = population.perturbation.space != "nothing"
+    usual = math.sqrt(last.n_members / last.group_size) if is_noise else 1.0 / last.gradient_scale
+    return l2_norm(decode_estimate(layout, last.estimate).astype(np.int64)) / usual

@@ -37,6 +37,16 @@ class Clipping:
         self._totals = _Usual()
         self.n_clipped = 0
 
+    @property
+    def knows_lengths(self) -> bool:
+        """Whether there was a sum that is no zero."""
+        return self._parts.knows_lengths
+
+    def begin(self, length: float) -> None:
+        """Goes on after a total of this length, as a share of the usual one."""
+        for usual in (self._parts, self._totals):
+            usual.limit([length])
+
     def total(
         self, sums: Sequence[tuple[Int64Array, int]], size: int, usual: Callable[[int], float] = math.sqrt
     ) -> Int64Array:
@@ -72,6 +82,10 @@ class _Usual:
 
     def __init__(self) -> None:
         self._lengths: deque[float] = deque(maxlen=MEMORY)
+
+    @property
+    def knows_lengths(self) -> bool:
+        return len(self._lengths) > 0
 
     def limit(self, lengths: Sequence[float]) -> float:
         """The greatest length allowed after these lengths, which are added to the latest ones."""

@@ -5,12 +5,14 @@ import numpy as np
 import pytest
 
 from fedlearn.coordination.leases.open_step import OpenStep
+from fedlearn.coordination.steps.closing import StepPace
 from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Sgd
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.strategy import Strategy, ask
 from fedlearn.es.sums.estimate import decode_estimate, encode_estimate
+from fedlearn.es.update import Update
 
 LAYOUT = ParameterLayout((TensorSpec("w", (20, 30)),))
 GRADIENTS = Strategy(
@@ -22,16 +24,32 @@ GRADIENTS = Strategy(
 )
 
 
+def reopened(last: Update, strategy: Strategy = GRADIENTS) -> OwnSteps:
+    """The steps of a run that goes on after this Update, of which the next was opened."""
+    plan = Mock(layout=LAYOUT, max_share=1.0)
+    plan.block_of.return_value = b""
+    steps = OwnSteps(plan, strategy)
+    assert steps.open(last.step + 1, last, [], pace=StepPace(9.0), first_member=0, now=0.0) is not None
+    return steps
+
+
 def closed(steps: OwnSteps, number: int, length: float, *, local_steps: int = 1) -> float:
     """The length of a step's total, of which one volunteer sent a sum that is so long."""
+    return length_of(updated(steps, number, length, local_steps=local_steps))
+
+
+def length_of(update: Update) -> float:
+    return float(np.linalg.norm(decode_estimate(LAYOUT, update.estimate) * update.gradient_scale))
+
+
+def updated(steps: OwnSteps, number: int, length: float, *, local_steps: int = 1) -> Update:
     population = ask(msgspec.structs.replace(GRADIENTS, local_steps=local_steps), number, None)
     step = OpenStep(population, opened_at=0.0, deadline=9.0, first_member=0, layout=LAYOUT)
     unit = 2.0**-population.perturbation.unit_bits
     numbers = np.full(LAYOUT.size, length / np.sqrt(LAYOUT.size) / unit).astype(np.int64)
     losses = np.ones(local_steps, dtype=np.float32)
     assert not step.lease(local_steps).take(0, losses, encode_estimate(LAYOUT, numbers), population.group_size)
-    update = steps.close(step, 1.0).update
-    return float(np.linalg.norm(decode_estimate(LAYOUT, update.estimate) * unit))
+    return steps.close(step, 1.0).update
 
 
 def test_a_way_of_local_steps_is_as_long_as_it_is_however_short_gradients_were() -> None:
@@ -41,3 +59,25 @@ def test_a_way_of_local_steps_is_as_long_as_it_is_however_short_gradients_were()
     # Each is measured against its like.
     assert closed(steps, 5, 30.0) == pytest.approx(4.0, rel=0.02)
     assert closed(steps, 6, 200.0, local_steps=8) == pytest.approx(120.0, rel=0.02)
+
+
+def test_a_run_that_goes_on_still_knows_how_long_sums_are() -> None:
+    last = updated(OwnSteps(Mock(), GRADIENTS), 7, 1.0)
+    steps = reopened(last)
+    assert closed(steps, 8, 1000.0) == pytest.approx(4.0, rel=0.02)
+    assert closed(reopened(last), 8, 3.0) == pytest.approx(3.0, rel=0.02)
+
+
+def test_a_run_that_goes_on_with_other_local_steps_takes_the_first_way_as_it_is() -> None:
+    last = updated(OwnSteps(Mock(), GRADIENTS), 7, 1.0)
+    steps = reopened(last, msgspec.structs.replace(GRADIENTS, local_steps=8))
+    assert closed(steps, 8, 30.0, local_steps=8) == pytest.approx(30.0, rel=0.02)
+
+
+def test_noise_of_more_groups_is_longer_by_their_root() -> None:
+    noisy = msgspec.structs.replace(GRADIENTS, perturbation=Perturbation(0.1, 1, "activations"), group_size=2)
+    last = updated(OwnSteps(Mock(), GRADIENTS), 7, 1.0)
+    last = msgspec.structs.replace(last, group_size=2, spans=((0, 32),))
+    clipping = reopened(last, noisy)._clipping[1]
+    length = np.linalg.norm(decode_estimate(LAYOUT, last.estimate)) / 4.0
+    assert clipping._totals.limit([]) == pytest.approx(4.0 * length, rel=1e-6)
