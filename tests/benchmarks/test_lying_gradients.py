@@ -11,10 +11,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_lies_stay_below_the_tolerance_or_are_far_above_it(read_json: ReadJson) -> None:
-    given = ("--models", "mlp", "--steps", "22", "--lies", "nothing", "flipped", "planted")
-    nobody, flipped, planted = read_json("lying_gradients", *given)["rows"]
+def test_lies_stay_below_the_tolerance(read_json: ReadJson) -> None:
+    given = ("--models", "mlp", "--steps", "21", "--lies", "nothing", "planted")
+    nobody, planted = read_json("lying_gradients", *given)["rows"]
     assert (nobody["liars"], nobody["off_by"], nobody["named"]) == (0, 0, 0)
-    assert (flipped["liars"], flipped["off_by"]) == (1, pytest.approx(100))
+    assert planted["liars"] == 1
     assert 0.8 < planted["off_by"] <= 0.95
-    assert all(row["honest_named"] == 0 for row in (nobody, flipped, planted))
+    assert nobody["honest_named"] == planted["honest_named"] == 0
