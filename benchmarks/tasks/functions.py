@@ -26,7 +26,8 @@ CMA_SIGMA = 0.5
 """What pycma begins with; it adapts."""
 RESTARTS = 9
 """Restarts of `fedlearn.minimize` where a function has many valleys."""
-NEVERGRAD_WAYS = ("NGOpt", "DiagonalCMA")
+NEVERGRAD_WAYS = ("CMA", "DiagonalCMA")
+"""NGOpt, its own choice among its ways, fails with NumPy 2 (version 1.0.12)."""
 PEERS = ("cma", "nevergrad")
 
 Points = NDArray[Any]
