@@ -124,7 +124,8 @@ class IndependentReplica:
     def apply(self, update: list[Any]) -> str:
         """Takes the step of a decoded journal record; gives the digest after it."""
         (_, step, block, spans, (_, _, utilities), rank, group_size, gradient_scale, optimizer, *rest) = update
-        antithetic, weight_decay, towards, _, _, ((_, _, numbers), (_, _, shifts)) = rest
+        antithetic, weight_decay, towards, _, _, ((_, _, numbers), (_, _, shifts)), renormalization = rest
+        assert renormalization is None, "this kind of task observes nothing"
         rule, lr, *settings = optimizer
         shapes = [(t.columns, t.rows) if min(t.rows, t.columns) > 1 else (1, t.columns) for t in self.tensors]
         lengths = np.concatenate([np.full(n_rows, length) for length, n_rows in shapes])

@@ -22,7 +22,7 @@ def test_traffic_of_a_step_is_little_more_than_losses_and_utilities(
         assert metrics.volunteers == volunteers
         traffic = metrics.bytes_in + metrics.bytes_out
         assert 5 * population < traffic
-        assert traffic <= 1.2 * (4 * population + volunteers * (population + 268))
+        assert traffic <= 1.2 * (4 * population + volunteers * (population + 280))
 
 
 @pytest.mark.parametrize("volunteers", [1, 2])
