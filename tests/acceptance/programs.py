@@ -4,13 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
 
-from tests.end_to_end.processes import ROOT, output_of
+from tests.end_to_end.processes import ROOT, output_of, watch
 from tests.patience import LIMIT_S
 
 EXAMPLES = ROOT / "examples"
@@ -30,9 +29,7 @@ def begin(
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=variables
     )
-    watchdog = threading.Timer(limit_s, process.kill)
-    watchdog.daemon = True
-    watchdog.start()
+    watch(process, limit_s)
     return process
 
 

@@ -194,7 +194,9 @@ def typed_providers(folder: Path, epochs: int) -> str:
     (folder / "node_data").mkdir()
     nodes = {n: {"IP": f"0.0.0.0:{free_port()}", "benchmarks": {"ram": 8, "bandwidth": 10}} for n in range(3)}
     (folder / "node_data" / "node_configs.json").write_text(json.dumps(nodes))
-    assert said_by(script(str(folder / "cluster_formation.py"), folder=folder)) == ""
+    formation = script(str(folder / "cluster_formation.py"), folder=folder)
+    with ended_at_exit(formation):
+        assert said_by(formation) == ""
     nodes_of = [script(str(folder / f"provider_{number}.py"), folder=folder) for number in (2, 1, 0)]
     with ended_at_exit(*nodes_of):
         said = said_by(nodes_of[-1])

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,11 +33,24 @@ def start(
         | {"XDG_CONFIG_HOME": str(folder / "config"), "FEDLEARN_BOARD": "0"}
         | environ,
     )
-    # A process that hangs is ended, and its test fails on what it printed so far.
-    watchdog = threading.Timer(limit_s, process.kill)
+    watch(process, limit_s)
+    return process
+
+
+def watch(process: subprocess.Popen[str], limit_s: float) -> None:
+    """Kills a process that hangs, so that its test fails on what it printed so far.
+
+    The process is not kept for that: one that a test leaves open is an error of that test, and not of a later one.
+    """
+    known = weakref.ref(process)
+
+    def end() -> None:
+        if (hanging := known()) is not None:
+            hanging.kill()
+
+    watchdog = threading.Timer(limit_s, end)
     watchdog.daemon = True
     watchdog.start()
-    return process
 
 
 @contextmanager

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import venv
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedlearn.system.processes import program
-from tests.end_to_end.processes import ROOT, ended_at_exit, free_port, wait_for
+from tests.end_to_end.processes import ROOT, ended_at_exit, free_port, wait_for, watch
 from tests.patience import LIMIT_S
 
 STEPS = ("--steps", "2", "--hidden-size", "8", "--population-limit", "64", "--time-per-step", "0.3")
@@ -49,9 +48,7 @@ def start(python: Path, *arguments: str, folder: Path) -> subprocess.Popen[str]:
         text=True,
         env=kept | {"XDG_CONFIG_HOME": str(folder / "config"), "FEDLEARN_RUNS": str(folder / "runs")},
     )
-    watchdog = threading.Timer(LIMIT_S, process.kill)
-    watchdog.daemon = True
-    watchdog.start()
+    watch(process, LIMIT_S)
     return process
 
 
