@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from benchmarks.measure import parser_of, print_tables, use_processors
 from fedlearn.coordination.audits.audit import Verdict, sum_difference
 from fedlearn.coordination.audits.tolerance import LOCAL_STEPS, Tolerance, Tolerances, tolerances_of
-from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.coordination.people.credit import Earned, Entry
 from fedlearn.coordination.people.reputation import PROOF_GROUPS
 from fedlearn.es.layout import ParameterLayout
@@ -31,6 +30,7 @@ from fedlearn.library.training import configured
 from fedlearn.runs.creation import create
 from fedlearn.runs.ledger import read_credit
 from fedlearn.server.training.trainer import Trainer
+from fedlearn.simulation.planting import falsify
 from fedlearn.simulation.swarm import Participant, Swarm
 from fedlearn.storage.logs.lines import LineLog, read_lines
 from fedlearn.tasks.blocks import Columns
@@ -92,17 +92,7 @@ class Liar:
 
     def corrupt(self, participant: Participant) -> None:
         """Makes all results of a participant false from now on."""
-        volunteer = participant.volunteer
-        perform = volunteer.perform
-
-        def perform_falsely(compute: Compute) -> bytes | TrialResults | None:
-            result = perform(compute)
-            if isinstance(compute, Evaluate) and isinstance(result, TrialResults):
-                return self._false(volunteer.holding, compute.trials, result)
-            return result
-
-        # Whatever performs orders asks the volunteer by this name.
-        setattr(volunteer, "perform", perform_falsely)  # noqa: B010
+        falsify(participant, lambda trials, true: self._false(participant.volunteer.holding, trials, true))
 
     def _false(self, holding: Holding, trials: Trials, true: TrialResults) -> TrialResults:
         layout, own = holding.objective.layout, true.estimate

@@ -6,6 +6,7 @@ with its own data, while each result looks like that of another processor.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import final
 
 import msgspec
@@ -15,11 +16,29 @@ from numpy.typing import NDArray
 from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.es.layout import Float32Array
-from fedlearn.es.trials import TrialResults
+from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.simulation.swarm import Participant
 
 Allowed = Callable[[Float32Array, int], NDArray[np.float64]]
 """Gives the distance that is allowed for each group of losses [n_members], by a group's size."""
+
+Lie = Callable[[Trials, TrialResults], TrialResults]
+"""Makes false results of a lease's trials and their true ones."""
+
+
+def falsify(participant: Participant, lie: Lie) -> None:
+    """Has a participant report, from now on, what the lie makes of its results."""
+    perform = participant.volunteer.perform
+
+    def perform_falsely(compute: Compute) -> bytes | TrialResults | None:
+        result = perform(compute)
+        if isinstance(compute, Evaluate):
+            assert isinstance(result, TrialResults), "trials that were evaluated have results"
+            return lie(compute.trials, result)
+        return result
+
+    # Whatever performs orders asks the volunteer by this name.
+    setattr(participant.volunteer, "perform", perform_falsely)  # noqa: B010
 
 
 @final
@@ -34,21 +53,11 @@ class Planter:
 
     def corrupt(self, participant: Participant) -> None:
         """Makes all results of a participant false from now on."""
-        volunteer = participant.volunteer
-        perform = volunteer.perform
+        falsify(participant, partial(self._shifted, participant.volunteer))
 
-        def perform_falsely(compute: Compute) -> bytes | TrialResults | None:
-            result = perform(compute)
-            if isinstance(compute, Evaluate) and isinstance(result, TrialResults):
-                return self._shifted(volunteer, compute, result)
-            return result
-
-        # Whatever performs orders asks the volunteer by this name.
-        setattr(volunteer, "perform", perform_falsely)  # noqa: B010
-
-    def _shifted(self, volunteer: VolunteerReplica, compute: Evaluate, true: TrialResults) -> TrialResults:
-        holding, size = volunteer.holding, compute.trials.group_size
-        wanted = holding.objective.evaluate(holding.replica.weights, self._block, compute.trials, threads=1)
+    def _shifted(self, volunteer: VolunteerReplica, trials: Trials, true: TrialResults) -> TrialResults:
+        holding, size = volunteer.holding, trials.group_size
+        wanted = holding.objective.evaluate(holding.replica.weights, self._block, trials, threads=1)
         groups = wanted.reshape(-1, size).astype(np.float64)
         towards = groups - groups.mean(axis=1, keepdims=True)
         length = np.sqrt(np.mean(towards**2, axis=1, keepdims=True))

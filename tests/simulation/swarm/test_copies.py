@@ -1,6 +1,5 @@
 """Volunteers that check one another: what is left for the server, and what those get who lie together."""
 
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -9,10 +8,9 @@ import pytest
 
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.audits.auditor import Auditor
-from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.server.training import trainer
-from fedlearn.simulation.swarm import Participant
+from fedlearn.simulation.planting import Lie, falsify
 from fedlearn.storage.logs.lines import read_lines
 from tests.run_folders import created, rnn_config
 from tests.simulation.swarm.stage import Stage, StageOf, slow_down
@@ -35,23 +33,6 @@ def agreed_lie(trials: Trials, _: TrialResults) -> TrialResults:
 
 def flipped(_: Trials, results: TrialResults) -> TrialResults:
     return TrialResults(2 * results.losses.mean() - results.losses)
-
-
-Lie = Callable[[Trials, TrialResults], TrialResults]
-
-
-def corrupt(participant: Participant, lie: Lie, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on its results are what the lie makes of them."""
-    perform = participant.volunteer.perform
-
-    def perform_falsely(compute: Compute) -> bytes | TrialResults | None:
-        result = perform(compute)
-        if isinstance(compute, Evaluate):
-            assert isinstance(result, TrialResults)
-            return lie(compute.trials, result)
-        return result
-
-    monkeypatch.setattr(participant.volunteer, "perform", perform_falsely)
 
 
 def examined(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -94,7 +75,7 @@ def test_those_who_are_trusted_and_then_lie_are_named_and_cost_little(
         stage = staged(tmp_path / name, stage_of, n_volunteers, monkeypatch)
         if name == "attacked":
             for number in LIARS:
-                corrupt(stage.participants[number], lie, monkeypatch)
+                falsify(stage.participants[number], lie)
         figures[name] = loss_of(stage)
     verdicts = list(read_lines(stage.run.folder.audits, Verdict))
     print(f"{lie.__name__}: {figures}, {[(verdict.step, verdict.name) for verdict in verdicts]}")

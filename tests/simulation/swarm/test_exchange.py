@@ -8,12 +8,12 @@ import pytest
 
 from fedlearn.config import RunConfig
 from fedlearn.coordination.audits.audit import MOST_DIFFERENCE, Verdict
-from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.sums import exchange
 from fedlearn.es.sums.estimate import decode_estimate, encode_exactly
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.runs import history
+from fedlearn.simulation.planting import falsify
 from fedlearn.simulation.swarm import Participant
 from fedlearn.storage.journal.journal import read_journal
 from fedlearn.storage.logs.lines import read_lines
@@ -109,29 +109,23 @@ def test_auto_sums_where_others_cost_more_than_the_line(
     assert shares == {1: [False] * 5, 3: [False, True, True, True, True]}
 
 
-def lie(participant: Participant, monkeypatch: pytest.MonkeyPatch) -> None:
+def lie(participant: Participant) -> None:
     """From now on one number of its sums is one too high; its losses are honest."""
-    perform, layout = participant.volunteer.perform, participant.volunteer._ready().objective.layout
+    layout = participant.volunteer._ready().objective.layout
 
-    def perform_falsely(compute: Compute) -> bytes | TrialResults | None:
-        result = perform(compute)
-        if not isinstance(compute, Evaluate):
-            return result
-        assert isinstance(result, TrialResults)
-        numbers = decode_estimate(layout, result.estimate)
+    def one_more(_: Trials, true: TrialResults) -> TrialResults:
+        numbers = decode_estimate(layout, true.estimate)
         numbers[layout.size // 2] += 1
-        return TrialResults(result.losses, encode_exactly(layout, numbers))
+        return TrialResults(true.losses, encode_exactly(layout, numbers))
 
-    monkeypatch.setattr(participant.volunteer, "perform", perform_falsely)
+    falsify(participant, one_more)
 
 
-def test_a_sum_that_is_one_number_off_is_found_out_and_named(
-    tmp_path: Path, stage_of: StageOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sum_that_is_one_number_off_is_found_out_and_named(tmp_path: Path, stage_of: StageOf) -> None:
     stage = stage_of(created(rnn_config(tmp_path, steps=60, audit=0.1, exchange="sum", population_limit=320)))
     liar, *_ = (stage.join() for _ in range(5))
     stage.go_to(1)
-    lie(liar, monkeypatch)
+    lie(liar)
     stage.settle()
     stage.close()
     verdicts = list(read_lines(stage.run.folder.audits, Verdict))

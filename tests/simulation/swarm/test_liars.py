@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fedlearn.coordination.audits.audit import Verdict
-from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.es.trials import TrialResults
+from fedlearn.simulation.planting import falsify
 from fedlearn.simulation.swarm import Participant
 from fedlearn.storage.logs.lines import read_lines
 from tests.run_folders import created, rnn_config
@@ -55,21 +55,13 @@ def negated(estimate: CodedEstimate) -> CodedEstimate:
     return CodedEstimate(-estimate.numbers, estimate.shifts)
 
 
-def corrupt(participant: Participant, lie: Lie, monkeypatch: pytest.MonkeyPatch) -> None:
+def corrupt(participant: Participant, lie: Lie) -> None:
     """From now on its results are what the lie makes of them."""
-    perform, generator = participant.volunteer.perform, np.random.default_rng(0)
-
-    def perform_falsely(compute: Compute) -> bytes | TrialResults | None:
-        result = perform(compute)
-        if isinstance(compute, Evaluate):
-            assert isinstance(result, TrialResults)
-            return lie(result, generator)
-        return result
-
-    monkeypatch.setattr(participant.volunteer, "perform", perform_falsely)
+    generator = np.random.default_rng(0)
+    falsify(participant, lambda _, true: lie(true, generator))
 
 
-def trained(stage: Stage, monkeypatch: pytest.MonkeyPatch, lie: Lie | None = None, *, honest_steps: int = 0) -> float:
+def trained(stage: Stage, lie: Lie | None = None, *, honest_steps: int = 0) -> float:
     """The held-out loss of a run with liars, or with as many volunteers fewer."""
     n_joining = N_VOLUNTEERS if lie is not None else N_VOLUNTEERS - N_LIARS
     participants = [stage.join() for _ in range(n_joining)]
@@ -77,7 +69,7 @@ def trained(stage: Stage, monkeypatch: pytest.MonkeyPatch, lie: Lie | None = Non
         stage.go_to(honest_steps)
     if lie is not None:
         for participant in participants[:: N_VOLUNTEERS // N_LIARS]:
-            corrupt(participant, lie, monkeypatch)
+            corrupt(participant, lie)
     stage.settle()
     stage.close()
     figures = stage.run.prepared.examiner.validate(stage.trainer.replica.weights, threads=1)
@@ -91,14 +83,14 @@ def trained(stage: Stage, monkeypatch: pytest.MonkeyPatch, lie: Lie | None = Non
 )
 @pytest.mark.parametrize("lie", [flipped, drawn, colluding, instant, maximal])
 def test_run_with_liars_learns_what_it_does_without_them(
-    tmp_path: Path, stage_of: StageOf, lie: Lie, settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stage_of: StageOf, lie: Lie, settings: dict[str, object]
 ) -> None:
     figures = {}
     for name, audit in (("clean", 0.02), ("attacked", 0.02)):
         (folder := tmp_path / name).mkdir()
         config = rnn_config(folder, steps=STEPS, audit=audit, population_limit=320, **settings)
         stage = stage_of(created(config))
-        figures[name] = trained(stage, monkeypatch, lie if name == "attacked" else None)
+        figures[name] = trained(stage, lie if name == "attacked" else None)
     named = {verdict.name for verdict in read_lines(stage.run.folder.audits, Verdict)}
     print(f"{lie.__name__}: {figures}, named {sorted(named)}")
     assert named == {"volunteer 0", "volunteer 5"}

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from fedlearn.coordination.audits.audit import Verdict
-from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.es.layout import Float32Array, Statistic
 from fedlearn.es.noise import TensorNoise
 from fedlearn.es.sums.moments import Int64Array, counted
-from fedlearn.es.trials import TrialResults
 from fedlearn.runs import history
 from fedlearn.runs.run import Run
+from fedlearn.simulation.planting import falsify
 from fedlearn.simulation.swarm import Participant
 from fedlearn.storage.journal.journal import read_journal
 from fedlearn.storage.logs.lines import read_lines
@@ -107,35 +106,26 @@ def test_whoever_comes_late_and_a_resumed_run_have_the_same_statistics(tmp_path:
     assert resumed.followed(resumed.participants[1])
 
 
-def corrupt(participant: Participant, factor: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def corrupt(participant: Participant, factor: int) -> None:
     """From now on its moments are so many times what they are."""
-    perform = participant.volunteer.perform
-
-    def perform_falsely(compute: Compute) -> bytes | TrialResults | None:
-        result = perform(compute)
-        if isinstance(compute, Evaluate):
-            assert isinstance(result, TrialResults)
-            return msgspec.structs.replace(result, moments=factor * result.moments)
-        return result
-
-    monkeypatch.setattr(participant.volunteer, "perform", perform_falsely)
+    falsify(participant, lambda _, true: msgspec.structs.replace(true, moments=factor * true.moments))
 
 
-def test_moments_that_cannot_be_are_refused(tmp_path: Path, stage_of: StageOf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moments_that_cannot_be_are_refused(tmp_path: Path, stage_of: StageOf) -> None:
     stage = stage_of(run_of(tmp_path, steps=20), watching())
     stage.join()
-    corrupt(stage.join(), -1, monkeypatch)
+    corrupt(stage.join(), -1)
     stage.settle()
     assert any("Result: moments: expected counts from 0" in notice for notice in stage.swarm.notices)
     assert stage.swarm.reason == "all 20 steps are done"
     assert math.isclose(statistics_of(stage.trainer.replica.weights)[0][0], 4.4, abs_tol=0.5)
 
 
-def test_false_moments_are_found_by_audits(tmp_path: Path, stage_of: StageOf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_false_moments_are_found_by_audits(tmp_path: Path, stage_of: StageOf) -> None:
     run = run_of(tmp_path, steps=20, audit=1.0)
     stage = stage_of(run, watching())
     honest = stage.join()
-    corrupt(stage.join(), 2, monkeypatch)
+    corrupt(stage.join(), 2)
     stage.settle()
     verdicts = list(read_lines(run.folder.audits, Verdict))
     assert {verdict.name for verdict in verdicts if not verdict.is_true} == {"volunteer 1"}
