@@ -20,7 +20,10 @@ def written(folder: Path) -> None:
     """Writes the scripts, and images of 28 x 28 that are bright where their class says."""
     for path in (originals.FOLDER / "ranks").glob("*.txt"):
         typed = re.sub(r"from detrain\.[a-z_.]+ import", "from fedlearn.compat.ranks import", path.read_text())
-        (folder / f"{path.stem}.py").write_text(typed)
+        # Weights that are drawn anew end two short epochs at 0.94 to 1.0.
+        (folder / f"{path.stem}.py").write_text(
+            typed.replace("import torch\n", "import torch\ntorch.manual_seed(0)\n", 1)
+        )
     generator = np.random.default_rng(0)
     labels = generator.integers(10, size=N_TRAINING + N_HELD_OUT)
     images = generator.integers(128, size=(len(labels), 28, 28), dtype=np.uint8)
@@ -50,7 +53,7 @@ def test_shards_train_by_three_commands_each_with_its_node_rank(tmp_path: Path) 
         for node in nodes:
             assert_ends(node)
     assert "3 volunteers" in said
-    assert last_accuracy(said) >= 0.9  # 0.942 and more, by the weights that it draws; benchmarks tell how good it gets
+    assert last_accuracy(said) >= 0.95
     assert torch.load(tmp_path / "ppl_04.pt")["shards.1.seq.1.weight"].shape == (10, 512)
 
 
