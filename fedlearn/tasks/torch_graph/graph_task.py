@@ -13,6 +13,7 @@ from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits
 from fedlearn.graphs.graph import Graph, GraphError
 from fedlearn.graphs.operators import DRAWS
 from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.limits import MEMBERS_AT_LEAST
 from fedlearn.tasks.task import Batch, LossGradients, Members, NoGradientError, Setting
 from fedlearn.tasks.torch.members.execution_plans import N_TRIED
 from fedlearn.tasks.torch.members.members import TorchMembers
@@ -21,6 +22,9 @@ from fedlearn.tasks.torch_graph.arrays import to_tensor
 from fedlearn.tasks.torch_graph.export.refusals import first_line
 from fedlearn.tasks.torch_graph.measure import GraphSize, measure_whole
 from fedlearn.tasks.torch_graph.program import Program
+
+GRADIENT_MEMBERS = MEMBERS_AT_LEAST // 2
+"""Number of members whose memory a backward pass may take, so that half is left for weights, rows and sums."""
 
 
 @final
@@ -55,6 +59,9 @@ class GraphTask(ModuleTask):
         if self.data:
             _check_columns(graph, self.data)
         self._program = Program(graph, frozen)
+        names = [name for call in graph.calls for name in call.results]
+        result_bytes = {name: form.n_bytes for name, form in zip(names, self.extent.forms, strict=True)}
+        self._backward_bytes = self._program.fit(result_bytes, GRADIENT_MEMBERS * limits.max_bytes)
         if start is not None:
             _load(self._program.module, graph, start)
         super().__init__(self._program.module, scales=scales, settings=settings, hidden=hidden or {})
@@ -80,7 +87,7 @@ class GraphTask(ModuleTask):
 
     @property
     def backward_bytes(self) -> int:
-        return 2 * sum(form.n_bytes for form in self.extent.forms)  # each result, and the derivative by it
+        return self._backward_bytes
 
     def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
         self._program.prepare()

@@ -1,16 +1,19 @@
 """A graph as a program whose learned tensors are parameters of a module."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from fedlearn.graphs.graph import ArraySpec, Graph, GraphError
 from fedlearn.tasks.torch_graph.arrays import DTYPES, of_constant, to_tensor
-from fedlearn.tasks.torch_graph.steps import Values, plan
+from fedlearn.tasks.torch_graph.segments import segments_of
+from fedlearn.tasks.torch_graph.steps import PreparedCall, Values, plan
 
 
 @final
@@ -43,8 +46,17 @@ class Program:
             for name in module._parameters
         ]
         self._graph, self._plan = graph, plan(graph)
+        self._segments: Sequence[Sequence[PreparedCall]] = (self._plan.each_time,)
         self._constants = {constant.array.name: of_constant(constant) for constant in graph.constants}
         self._kept: tuple[torch.device, Values] | None = None
+
+    def fit(self, n_bytes: Mapping[str, int], max_bytes: int) -> int:
+        """Lets backward passes take at most `max_bytes` where they can; gives the bytes that one takes.
+
+        `n_bytes` are the bytes of each result, by name. What does not fit is computed twice.
+        """
+        self._segments, backward_bytes = segments_of(self._plan.each_time, n_bytes, max_bytes)
+        return backward_bytes
 
     @torch.no_grad()
     def prepare(self) -> Values:
@@ -82,9 +94,11 @@ class Program:
             known[spec.name] = _checked(rows, spec)
         for spec in self._graph.received:
             known[spec.name] = _checked(received, spec)
-        device = self._device
-        for step in self._plan.each_time:
-            step.run(known, device)
+        *again, last = self._segments
+        for segment in again:
+            run = partial(_after, segment, known, self._device)
+            known = checkpoint(run, use_reentrant=False) if torch.is_grad_enabled() else run()
+        known = _after(last, known, self._device)
         return {name: known[name] for name in self._graph.outputs}
 
     @property
@@ -94,6 +108,14 @@ class Program:
         assert parameter is not None
         device: torch.device = parameter.device
         return device
+
+
+def _after(steps: Sequence[PreparedCall], known: Values, device: torch.device) -> Values:
+    """The values that are known after these calls; `known` stays as it is."""
+    values = dict(known)
+    for step in steps:
+        step.run(values, device)
+    return values
 
 
 def _register(module: nn.Module, spec: ArraySpec, tensor: Tensor) -> None:
