@@ -35,7 +35,6 @@ from fedlearn.simulation.swarm import Participant, Swarm
 from fedlearn.storage.logs.lines import LineLog, read_lines
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.holding import Holding
-from fedlearn.tasks.objective import SumsGradients
 from fedlearn.wire.proof import Identity
 
 try:
@@ -108,9 +107,8 @@ class Liar:
                 direction = np.random.default_rng(1).standard_normal(layout.size)
                 false = self._shifted(layout, own, direction, tolerance)
             case _:
-                objective = holding.objective
-                assert isinstance(objective, SumsGradients)
-                planted = objective.gradient_sum(holding.replica.weights, self._wanted, trials, threads=1).estimate
+                weights = holding.replica.weights
+                planted = holding.objective.gradient_sum(weights, self._wanted, trials, threads=1).estimate
                 false = self._shifted(layout, own, decode_estimate(layout, planted).astype(np.float64), tolerance)
         self.distances.append(sum_difference(false, own, layout, tolerance))
         return TrialResults(true.losses, false)

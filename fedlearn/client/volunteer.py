@@ -14,7 +14,6 @@ from fedlearn.tasks.blocks import block_name, decode_block
 from fedlearn.tasks.holding import Holding, Replicated
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.kind import Divides
-from fedlearn.tasks.objective import Reports
 from fedlearn.tasks.registry import find_kind
 from fedlearn.tasks.task import Device
 from fedlearn.tasks.user.named_task import NamedTask
@@ -90,8 +89,7 @@ class VolunteerReplica:
     @property
     def report(self) -> str:
         """How trials run on this machine, where that was measured; else empty."""
-        objective = self._holding.objective if self._holding is not None else None
-        return objective.report() if isinstance(objective, Reports) else ""
+        return self._holding.objective.report() if self._holding is not None else ""
 
     def perform(self, compute: Compute) -> bytes | TrialResults | None:
         """The result of a computation: a digest for Load, Begin and Apply, losses for Evaluate.

@@ -27,7 +27,6 @@ from fedlearn.server.training.recent import Outgoing, ReplicaMessages
 from fedlearn.server.training.recomputation import audit
 from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
 from fedlearn.system.invocation import invocation
-from fedlearn.tasks.objective import MasksRows
 from fedlearn.wire.encoding.parcel import Parcel, pack
 from fedlearn.wire.messages import DataBlock, Welcome
 
@@ -137,9 +136,8 @@ class RelayKeeper:
         """A Snapshot of the replica."""
         return [self._messages.snapshot(self.steps.digest)]
 
-    def missed(self, held: Held) -> list[Outgoing] | None:
-        has_masks = isinstance(self._holding.objective, MasksRows)  # they follow from data of steps that are over
-        return self._messages.missed(held, self.steps.digest) if not has_masks else None
+    def missed(self, held: Held) -> list[Outgoing] | None:  # noqa: ARG002
+        return None  # row masks follow from data of steps that are over
 
     def data_block(self, name: bytes) -> Outgoing:
         """A block of data, as it came."""

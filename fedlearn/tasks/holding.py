@@ -12,7 +12,7 @@ from fedlearn.es.sums.exact_sum import exact_sum
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import NO_BLOCK, Columns
-from fedlearn.tasks.objective import MasksRows, Objective, Observes, PartObjective, SumsGradients
+from fedlearn.tasks.objective import Objective, PartObjective
 
 
 class Replicated:
@@ -32,7 +32,7 @@ class Replicated:
         whole: ParameterLayout | None = None,
     ) -> None:
         """`whole` is the layout of which the objective's layout is a part."""
-        self._masking = objective if isinstance(objective, MasksRows) else None
+        self._masking = objective
         self._layout = objective.layout
         self._whole = whole
         self._seed = seed
@@ -112,7 +112,7 @@ class Replicated:
         return self.replica.digest
 
     def _row_masks(self, update: Update) -> UInt8Array | None:
-        return None if self._masking is None else self._masking.row_masks(update, self.block(update.block))
+        return self._masking.row_masks(update, self.block(update.block))
 
 
 @final
@@ -130,9 +130,6 @@ class Holding(Replicated):
     ) -> None:
         super().__init__(objective, seed=seed, threads=threads, blocks=blocks, kept=kept)
         self.objective = objective
-        # Looking for a protocol takes tens of microseconds, each time.
-        self._summing = objective if isinstance(objective, SumsGradients) else None
-        self._observing = objective if objective.layout.n_observed and isinstance(objective, Observes) else None
 
     def begin(self, step: int, *, keeps_start: bool) -> bytes:
         """Starts from the initial weights of the run, before `step`, and gives the digest."""
@@ -148,16 +145,14 @@ class Holding(Replicated):
         """
         objective, weights, data = self.objective, self.replica.weights, self.block(block)
         if not trials.perturbation.is_summed:
-            if self._observing is not None:
-                found = self._observing.observe(weights, data, trials, threads=self._threads)
+            if objective.layout.n_observed:
+                found = objective.observe(weights, data, trials, threads=self._threads)
             else:
                 found = TrialResults(objective.evaluate(weights, data, trials, threads=self._threads))
             if trials.shaping is None:
                 return found
             return msgspec.structs.replace(self.summed(trials, block, found.losses), moments=found.moments)
-        if self._summing is None:
-            raise ValueError("perturb, head: expected weights and perturbed, got a task that can't sum gradients")
-        return self._summing.gradient_sum(weights, data, trials, threads=self._threads)
+        return objective.gradient_sum(weights, data, trials, threads=self._threads)
 
     def summed(self, trials: Trials, block: bytes, losses: Float32Array) -> TrialResults:
         """The losses, with the exact sum of gradients that follows from them where the trials have a shaping."""

@@ -1,8 +1,8 @@
-"""The interface between a task and training: an objective, and abilities that only some objectives have."""
+"""The interface between a task and training: an objective, whole or a part of it."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import UInt8Array
@@ -11,24 +11,18 @@ from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns
 
 
-@runtime_checkable
-class Objective(Protocol):
-    """A value without weights of its own that turns weights and data into losses."""
+class Objective(ABC):
+    """A value without weights of its own that turns weights and data into losses.
 
-    @property
-    @abstractmethod
-    def layout(self) -> ParameterLayout:
-        """The layout of the tensors in the flat weights."""
+    An ability that only some objectives have is a method with a default here, which says that there is nothing.
+    """
 
-    @property
-    @abstractmethod
-    def work_per_member(self) -> int:
-        """The work of one trial, in `unit`."""
-
-    @property
-    @abstractmethod
-    def unit(self) -> str:
-        """The unit of work, such as tokens, examples or episodes."""
+    layout: ParameterLayout
+    """The layout of the tensors in the flat weights."""
+    work_per_member: int
+    """The work of one trial, in `unit`."""
+    unit: str
+    """The unit of work, such as tokens, examples or episodes."""
 
     @abstractmethod
     def initial_weights(self) -> Float32Array:
@@ -40,6 +34,43 @@ class Objective(Protocol):
 
         The last digits may differ between machines.
         """
+
+    def observe(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> TrialResults:
+        """The losses as in `evaluate`, and the moments of what the members of each group observed where the layout has
+        statistics of that."""
+        return TrialResults(self.evaluate(weights, data, trials, threads=threads))
+
+    def gradient_sum(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> TrialResults:
+        """The losses, and the sum over groups of the gradient estimate, times `ESTIMATE_UNIT`; without noise times
+        2^unit_bits.
+
+        The last digits may differ between machines. Groups with a loss that is not finite contribute zero.
+
+        Raises:
+            ValueError: the objective knows no more of such trials than their losses.
+        """
+        del weights, data, trials, threads
+        raise ValueError("perturb, head: expected weights and perturbed, got a task that can't sum gradients")
+
+    def row_masks(self, update: Update, data: Columns) -> UInt8Array | None:  # noqa: ARG002
+        """The mask [groups, columns], the same on every machine: 1 for each row of a masked tensor that could change
+        the group's loss; None where no tensor is masked."""
+        return None
+
+    def trial_bytes(self, data: Columns, trials: Trials, *, threads: int) -> int:  # noqa: ARG002
+        """Bytes that these trials take besides weights and data, whose sizes an untrusted peer may have chosen.
+
+        It is an estimate that is never too low; 0 where nobody knows.
+        """
+        return 0
+
+    def mask_bytes(self, data: Columns, n_groups: int) -> int:  # noqa: ARG002
+        """Bytes that the row masks of `n_groups` groups take."""
+        return 0
+
+    def report(self) -> str:
+        """Lines that explain how trials run best on this machine; empty where there is only one possibility."""
+        return ""
 
 
 Values = Mapping[str, Float32Array]
@@ -92,56 +123,6 @@ class PartObjective(Protocol):
     def members(self, data: Columns, trials: Trials, received: Values, *, threads: int) -> Values:
         """The values, [members, ...] each, that members of one group hand on."""
 
-
-@runtime_checkable
-class MasksRows(Protocol):
-    """An objective with rows of tensors that matter to some groups only."""
-
     @abstractmethod
     def row_masks(self, update: Update, data: Columns) -> UInt8Array | None:
-        """The mask [groups, columns], the same on every machine: 1 for each row of a masked tensor that could change
-        the group's loss."""
-
-
-@runtime_checkable
-class SumsGradients(Protocol):
-    """An objective whose trials give more of the gradient than losses do."""
-
-    @abstractmethod
-    def gradient_sum(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> TrialResults:
-        """The losses, and the sum over groups of the gradient estimate, times `ESTIMATE_UNIT`; without noise times
-        2^unit_bits.
-
-        The last digits may differ between machines. Groups with a loss that is not finite contribute zero.
-        """
-
-
-@runtime_checkable
-class Observes(Protocol):
-    """An objective whose trials also tell what members observed, where the layout has statistics of that."""
-
-    @abstractmethod
-    def observe(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> TrialResults:
-        """The losses as in `evaluate`, and the moments of what the members of each group observed."""
-
-
-@runtime_checkable
-class NamesItsMemory(Protocol):
-    """An objective that can tell how much memory it will take, because an untrusted peer may have chosen the sizes."""
-
-    @abstractmethod
-    def trial_bytes(self, data: Columns, trials: Trials, *, threads: int) -> int:
-        """Bytes that these trials take besides weights and data; an estimate that is never too low."""
-
-    @abstractmethod
-    def mask_bytes(self, data: Columns, n_groups: int) -> int:
-        """Bytes that the row masks of `n_groups` groups take."""
-
-
-@runtime_checkable
-class Reports(Protocol):
-    """An objective that chooses how trials run best on this machine."""
-
-    @abstractmethod
-    def report(self) -> str:
-        """Lines that explain the choice; empty where there is none."""
+        """The mask [groups, columns] as an `Objective` gives it, for the tensors of the whole model."""

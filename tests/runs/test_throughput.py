@@ -10,6 +10,7 @@ from fedlearn.config import RunConfig, Schema
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.trials import Trials
 from fedlearn.runs.throughput import MEASURE_S, ROUND_S, SLOW_S, Throughput, threads_of
+from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.tasks.user.task_options import TaskOptions
@@ -24,7 +25,7 @@ def config_of(**settings: Any) -> RunConfig:  # noqa: ANN401 (values of any sett
 
 
 @final
-class Scripted:
+class Scripted(Objective):
     """An objective whose evaluations take the times that it is given, on a clock of its own."""
 
     layout = ParameterLayout((TensorSpec("vector", (5,)),))

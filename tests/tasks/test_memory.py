@@ -11,7 +11,6 @@ import pytest
 
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
-from fedlearn.tasks.objective import NamesItsMemory
 from fedlearn.tasks.rnn.objective import RnnObjective
 from fedlearn.tasks.user.task_objective import TaskObjective
 from tests.client.hostile import OPTIONS
@@ -82,7 +81,6 @@ def test_each_thread_counts() -> None:
 @pytest.mark.parametrize("rank", [0, 1, 8])
 def test_noise_and_rows_of_a_users_task_are_counted(rank: int) -> None:
     objective = TaskObjective(CountingTask(TENSORS, DATA, batch_size=6), seed=1)
-    assert isinstance(objective, NamesItsMemory)
     trials = Trials(0, Perturbation(0.1, rank), group_size=100, first_member=0, n_members=300)
     noise = 4 * ((70 * rank if rank else 1200) + 5)
     rows = 7 * (32 + 808)

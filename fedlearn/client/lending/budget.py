@@ -7,7 +7,7 @@ from fedlearn.es.trials import MAX_GROUP_MEMBERS, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.limits import PARAMETER_BYTES, UNBOUNDED
-from fedlearn.tasks.objective import NamesItsMemory, Objective, PartObjective
+from fedlearn.tasks.objective import Objective, PartObjective
 
 SNAPSHOTS_AT_ONCE = 4
 """Copies of a snapshot at the same time: its bytes, the decoded message, the new replica and the old one."""
@@ -67,13 +67,12 @@ class MemoryBudget(msgspec.Struct, frozen=True):
         trials.check_numbers()
         asked = f"trials of {trials.n_members} members at rank {trials.perturbation.rank}"
         _check_work(trials.n_members * objective.layout.size * objective.work_per_member, asked)
-        n_bytes = objective.trial_bytes(data, trials, threads=threads) if isinstance(objective, NamesItsMemory) else 0
+        n_bytes = objective.trial_bytes(data, trials, threads=threads)
         if trials.shaping is not None:
             # Each thread has a sum of its own; the noise is computed once more.
             _check_work(trials.n_members * max(trials.perturbation.rank, 1) * objective.layout.size, asked)
             n_bytes += 4 * threads * objective.layout.size
-            if isinstance(objective, NamesItsMemory):
-                n_bytes += objective.mask_bytes(data, trials.n_groups)
+            n_bytes += objective.mask_bytes(data, trials.n_groups)
         self._check(n_bytes, asked)
 
     def check_pass(self, part: PartObjective, trials: Trials) -> None:
@@ -95,7 +94,7 @@ class MemoryBudget(msgspec.Struct, frozen=True):
             return
         asked = f"an Update of {update.n_members} members in groups of {update.group_size}"
         _check_work(update.n_members * max(update.rank, 1) * objective.layout.size, asked)
-        if isinstance(objective, NamesItsMemory):
+        if isinstance(objective, Objective):
             self._check(objective.mask_bytes(data, update.n_members // max(update.group_size, 1)), asked)
 
     def _check(self, n_bytes: int, asked: str) -> None:

@@ -50,7 +50,6 @@ from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
 from fedlearn.storage.logs.samples import Sample
 from fedlearn.system.invocation import invocation
 from fedlearn.tasks.blocks import Columns, block_name, encode_block
-from fedlearn.tasks.objective import MasksRows
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.wire.encoding.parcel import Parcel, pack
 from fedlearn.wire.messages import DataBlock, Message, Start
@@ -296,8 +295,7 @@ class Trainer:
     def _has_masks_of_all_steps(self) -> bool:
         """True where a new volunteer can replay steps: row masks follow from the data of each step, and it is sent
         only one block."""
-        prepared = self.run.prepared
-        return not isinstance(prepared.objective, MasksRows) or len(prepared.blocks) < 2
+        return len(self.run.prepared.blocks) < 2
 
     def _all_updates(self) -> list[Update] | None:
         """The Updates of all steps so far; None where the journal does not have all of them."""

@@ -21,6 +21,7 @@ from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, column_of
 from fedlearn.tasks.invitation import Option
+from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.rnn.cells import CELLS, CellName
 from fedlearn.tasks.rnn.layout import Residuals, control_tensors, rnn_layout
 from fedlearn.tasks.rnn.options import MAX_WINDOW, Precision
@@ -52,7 +53,7 @@ class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @final
-class RnnObjective:
+class RnnObjective(Objective):
     """`hidden_size` units in `n_layers` layers over `vocab_size` tokens."""
 
     def __init__(
@@ -75,6 +76,7 @@ class RnnObjective:
         self.unit = "tokens"
         self.seed = seed
         self.window = window
+        self.work_per_member = window.batch_size * window.scored
         self.precision = precision
         self.cell = cell
         self.reset_token = reset_token
@@ -85,9 +87,9 @@ class RnnObjective:
         controls = control_tensors(self.shape, control_residuals) if control_variates else ()
         self._n_network_tensors = len(network)
         self._n_signs = sum(sum(tensor.sides) for tensor in network)
-        self._layout = ParameterLayout((*network, *controls))
-        self._scales = np.array([tensor.scale for tensor in self._layout.tensors], dtype=np.float32)
-        self._is_head = [tensor.name.startswith("head.") for tensor in self._layout.tensors]
+        self.layout = ParameterLayout((*network, *controls))
+        self._scales = np.array([tensor.scale for tensor in self.layout.tensors], dtype=np.float32)
+        self._is_head = [tensor.name.startswith("head.") for tensor in self.layout.tensors]
 
     @classmethod
     def from_options(
@@ -119,24 +121,16 @@ class RnnObjective:
             reset_token=values.reset_token,
         )
 
-    @property
-    def layout(self) -> ParameterLayout:
-        return self._layout
-
     def network(self, weights: Float32Array, rank: int = 0) -> "NetworkArguments":
         """What `es_core` asks of the network alone: shape, tensor table, relative scales, weights."""
         n = self._n_network_tensors
-        return self.shape, self._layout.table(rank)[:n], self._scales[:n], weights
-
-    @property
-    def work_per_member(self) -> int:
-        return self.window.batch_size * self.window.scored
+        return self.shape, self.layout.table(rank)[:n], self._scales[:n], weights
 
     def initial_weights(self) -> Float32Array:
         _, hidden_size, n_layers = self.shape
         generator = np.random.default_rng(self.seed)
-        weights = np.zeros(self._layout.size, dtype=np.float32)
-        parts = self._layout.split(weights)
+        weights = np.zeros(self.layout.size, dtype=np.float32)
+        parts = self.layout.split(weights)
 
         def fill(name: str, deviation: float) -> None:
             parts[name][:] = generator.standard_normal(parts[name].shape) * deviation
@@ -174,7 +168,7 @@ class RnnObjective:
             threads=threads,
         )
         rest = partial_sum(
-            self._layout,
+            self.layout,
             trials.perturbation,
             losses,
             seed=self.seed,
@@ -184,8 +178,8 @@ class RnnObjective:
             row_masks=self._masks_of(windows),
             threads=threads,
         )
-        is_head = np.repeat(self._is_head, [tensor.size for tensor in self._layout.tensors])
-        return TrialResults(losses, encode_estimate(self._layout, np.where(is_head, head, rest)))
+        is_head = np.repeat(self._is_head, [tensor.size for tensor in self.layout.tensors])
+        return TrialResults(losses, encode_estimate(self.layout, np.where(is_head, head, rest)))
 
     def trial_bytes(self, data: Columns, trials: Trials, *, threads: int) -> int:
         del data
@@ -195,9 +189,9 @@ class RnnObjective:
         units = CELLS[self.cell].gates * n_layers * (hidden_size + es_core.RNN_ROW_MULTIPLE)
         rows = max(trials.group_size, batch_size, es_core.RNN_CONTEXT_ROWS, es_core.RNN_RUN_ROWS)
         per_thread = trials.group_size * noise + rows * (6 * units + 3 * vocab_size)
-        shared = 4 * self._layout.size + min(trials.n_groups, es_core.RNN_BLOCK_GROUPS) * batch_size * 2 * units
+        shared = 4 * self.layout.size + min(trials.n_groups, es_core.RNN_BLOCK_GROUPS) * batch_size * 2 * units
         if rank == 0:
-            per_thread += 2 * self._layout.size  # each member has weights of its own
+            per_thread += 2 * self.layout.size  # each member has weights of its own
         scored = batch_size * self.window.scored
         if trials.perturbation.is_summed:
             # States and predictions for each token; sums of gradients in 64 bits.
@@ -206,7 +200,7 @@ class RnnObjective:
             )
             shared += min(trials.n_groups, n_traced) * scored * (2 * units + vocab_size + es_core.RNN_ROW_MULTIPLE)
             n_kept = 4 if self.control_variates else 1  # residual estimates, and what is predicted of them
-            per_thread += 2 * self._layout.size + es_core.RNN_ITEM_GROUPS * scored * n_kept * (units + vocab_size)
+            per_thread += 2 * self.layout.size + es_core.RNN_ITEM_GROUPS * scored * n_kept * (units + vocab_size)
         masks = self.mask_bytes({}, trials.n_groups) if trials.perturbation.is_summed else 0
         return 4 * (threads * per_thread + shared) + trials.n_groups * self._window_bytes + masks
 
@@ -259,7 +253,7 @@ class RnnObjective:
         perturbation = trials.perturbation
         losses, estimate, variance_left = es_core.rnn_activation_gradient(
             self.shape,
-            self._layout.table(0),
+            self.layout.table(0),
             self._scales,
             weights,
             seed=self.seed,
@@ -280,7 +274,7 @@ class RnnObjective:
             threads=threads,
         )
         return TrialResults(
-            losses, encode_estimate(self._layout, estimate), variance_left if self.control_variates else None
+            losses, encode_estimate(self.layout, estimate), variance_left if self.control_variates else None
         )
 
     def row_masks(self, update: Update, data: Columns) -> UInt8Array | None:

@@ -9,6 +9,7 @@ from fedlearn.es.replica import UInt8Array
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.row_masks import RowReader
 
 
@@ -25,7 +26,7 @@ class TaskRecord(msgspec.Struct, frozen=True):
 
 
 @final
-class RecordedObjective:
+class RecordedObjective(Objective):
     """An objective that knows noise and row masks, but cannot run trials."""
 
     def __init__(self, record: TaskRecord, *, seed: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import es_core
-from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import member_noise
 from fedlearn.es.replica import UInt8Array
 from fedlearn.es.sums.estimate import encode_packed, encode_randomly, random_bytes
@@ -18,6 +18,7 @@ from fedlearn.es.sums.moments import Int64Array
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, drawn_rows, group_words, n_rows
+from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.passes import Passes
 from fedlearn.tasks.row_masks import RowReader
 from fedlearn.tasks.task import Batch, Device, LossGradients, Task, flat_weights, most_at_once
@@ -37,13 +38,14 @@ GREATEST_SUM = 2.0**62
 
 
 @final
-class TaskObjective:
+class TaskObjective(Objective):
     """Runs the trials of a user's task; tasks with PyTorch run them on `device`."""
 
     def __init__(self, task: Task, *, seed: int, device: Device = "cpu") -> None:
         self.task = task
-        self.layout: ParameterLayout = task.layout
+        self.layout = task.layout
         self.unit = task.unit
+        self.work_per_member = task.work_per_member
         self._seed = seed
         self._passes = Passes(seed)
         self._device: Device = device
@@ -52,10 +54,6 @@ class TaskObjective:
         """A lock held while the task computes, since trials and examinations load weights into the same module."""
         self._reader = RowReader(self.layout, task.reads, batch_size=task.batch_size, seed=seed)
 
-    @property
-    def work_per_member(self) -> int:
-        return self.task.work_per_member
-
     def initial_weights(self) -> Float32Array:
         return flat_weights(self.task.tensors)
 
@@ -63,7 +61,6 @@ class TaskObjective:
         return self.observe(weights, data, trials, threads=threads).losses
 
     def observe(self, weights: Float32Array, data: Columns, trials: Trials, *, threads: int) -> TrialResults:
-        """The losses, and the moments of what the members of each group observed."""
         groups_at_once = max(NOISE_BYTES // (trials.group_size * self._noise_bytes(trials)), 1)
         parts = [
             trials.part(first, min(groups_at_once, trials.n_groups - first))

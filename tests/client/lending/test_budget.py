@@ -12,7 +12,6 @@ from fedlearn.es.trials import MAX_GROUP_MEMBERS, Trials
 from fedlearn.runs.run import Run
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.limits import PARAMETER_BYTES
-from fedlearn.tasks.objective import NamesItsMemory
 from tests.run_folders import created, update_of
 
 TRIALS = Trials(step=0, perturbation=Perturbation(sigma=0.02, rank=1), group_size=8, first_member=16, n_members=24)
@@ -94,7 +93,6 @@ def test_bytes_are_shown_as_people_read_them() -> None:
 
 def test_trials_with_a_sum_are_refused_by_its_memory_and_its_work(run: Run) -> None:
     objective, summed = run.prepared.objective, msgspec.structs.replace(TRIALS, shaping=Shaping("sign", 1.0))
-    assert isinstance(objective, NamesItsMemory)
     n_bytes = objective.trial_bytes(data_of(run), TRIALS, threads=2) + 2 * 4 * objective.layout.size
     n_bytes += objective.mask_bytes(data_of(run), TRIALS.n_groups)
     MemoryBudget(n_bytes).check_trials(objective, data_of(run), summed, threads=2)

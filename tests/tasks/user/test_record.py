@@ -5,7 +5,6 @@ import pytest
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.kind import Examiner, WritesText
-from fedlearn.tasks.objective import MasksRows, Objective
 from fedlearn.tasks.user.record import RecordedExaminer, RecordedObjective, TaskRecord
 from fedlearn.tasks.user.task_objective import TaskObjective
 from tests.es.replicas import update_of
@@ -42,8 +41,6 @@ def test_a_record_reads_back_equal_from_json() -> None:
 def test_a_recorded_objective_masks_the_rows_that_the_task_would() -> None:
     task, update = reading_task(), update_of(0)
     recorded = RecordedObjective(record_of(task), seed=5)
-    assert isinstance(recorded, Objective)
-    assert isinstance(recorded, MasksRows)
     assert (recorded.layout, recorded.unit, recorded.work_per_member) == (task.layout, "beans", 3)
     masks = recorded.row_masks(update, DATA)
     assert masks is not None
