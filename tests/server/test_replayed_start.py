@@ -17,6 +17,7 @@ from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.checkpoint import load_checkpoint
 from fedlearn.storage.journal.segment import HEADER_BYTES, read_places, segments_in
 from fedlearn.tasks.blocks import cut
+from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.user import task_kind
 from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.wire.encoding.parcel import pack
@@ -54,11 +55,11 @@ def kinds(outgoing: list[Outgoing]) -> list[type]:
     return [type(message) for message, _ in outgoing]
 
 
-def rebuilt(run: Run, outgoing: list[Outgoing]) -> bytes:
+def rebuilt(run: Run, outgoing: list[Outgoing], holding: Holding | None = None) -> bytes:
     """Digest of who begins at the Start and takes the Updates."""
     (start, _), *updates = outgoing
     assert isinstance(start, Start)
-    holding = run.holding()
+    holding = holding or run.holding()
     digest = holding.begin(start.first_step, keeps_start=start.keeps_start)
     assert digest == start.digest
     for update, _ in updates:
@@ -123,14 +124,29 @@ def test_weights_are_sent_once_the_journal_is_longer_than_they_are(trainer_of: T
     assert not is_replayed[-1]
 
 
+@pytest.fixture
+def several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cuts data of 64 rows into two blocks."""
+    monkeypatch.setattr(task_kind, "cut", lambda columns: cut(columns, columns["x"].nbytes // 2))
+
+
+def reading_task(*, reads: bool) -> NamedTask:
+    """A task with data, whose rows are those of a tensor if `reads`."""
+    task = fit_task(loss=lambda *_: 0.0, start={"rows": np.zeros((64, 30))}, data={"x": np.arange(64)})
+    task.task.reads = {"rows": "x"} if reads else {}
+    return task
+
+
+def test_steps_are_replayed_where_row_masks_follow_from_one_block(trainer_of: TrainerOf) -> None:
+    assert kinds(trainer_of(reading_task(reads=True)).weights_messages(may_replay=True)) == [Start]
+
+
+@pytest.mark.usefixtures("several_blocks")
+@pytest.mark.parametrize(("reads", "sent"), [(True, [Snapshot]), (False, [Start])])
 def test_weights_are_sent_where_row_masks_follow_from_several_blocks(
-    trainer_of: TrainerOf, monkeypatch: pytest.MonkeyPatch
+    trainer_of: TrainerOf, reads: bool, sent: list[type]
 ) -> None:
-    data = {"x": np.arange(64)}
-    task = fit_task(loss=lambda *_: 0.0, start=WIDE, data=data)
-    assert kinds(trainer_of(task).weights_messages(may_replay=True)) == [Start]
-    monkeypatch.setattr(task_kind, "cut", lambda columns: cut(columns, data["x"].nbytes // 2))
-    assert kinds(trainer_of(task).weights_messages(may_replay=True)) == [Snapshot]
+    assert kinds(trainer_of(reading_task(reads=reads)).weights_messages(may_replay=True)) == sent
 
 
 def test_weights_are_sent_once_the_journal_does_not_reach_back_to_the_start(trainer_of: TrainerOf) -> None:
@@ -183,13 +199,19 @@ def test_whoever_missed_more_bytes_than_weights_have_is_sent_those(trainer_of: T
     assert sizes[-1] < trainer.snapshot_bytes <= sizes[-1] + sizes[1]
 
 
-def test_whoever_missed_steps_of_other_blocks_is_sent_the_weights(
-    trainer_of: TrainerOf, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("several_blocks")
+def test_whoever_missed_steps_whose_row_masks_follow_from_other_blocks_is_sent_the_weights(
+    trainer_of: TrainerOf,
 ) -> None:
-    data = {"x": np.arange(64)}
-    task = fit_task(loss=lambda *_: 0.0, start=WIDE, data=data)
-    one, several = trainer_of(task), None
-    assert one.missed(Held(0, one.replica.digest)) is not None
-    monkeypatch.setattr(task_kind, "cut", lambda columns: cut(columns, data["x"].nbytes // 2))
-    several = trainer_of(task)
-    assert several.missed(Held(0, several.replica.digest)) is None
+    for reads in (True, False):
+        trainer = trainer_of(reading_task(reads=reads))
+        assert (trainer.missed(Held(0, trainer.replica.digest)) is None) == reads
+
+
+@pytest.mark.usefixtures("several_blocks")
+def test_a_replayed_step_needs_no_block_where_no_row_is_masked(trainer_of: TrainerOf) -> None:
+    trainer = trainer_of(reading_task(reads=False))
+    take(trainer, range(3))
+    without_blocks = Holding(trainer.run.prepared.objective, seed=trainer.run.config.run.seed)
+    outgoing = trainer.weights_messages(may_replay=True)
+    assert rebuilt(trainer.run, outgoing, without_blocks) == trainer.replica.digest

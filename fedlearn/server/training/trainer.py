@@ -295,7 +295,8 @@ class Trainer:
     def _has_masks_of_all_steps(self) -> bool:
         """True where a new volunteer can replay steps: row masks follow from the data of each step, and it is sent
         only one block."""
-        return len(self.run.prepared.blocks) < 2
+        prepared = self.run.prepared
+        return not prepared.objective.layout.is_masked or len(prepared.blocks) < 2
 
     def _all_updates(self) -> list[Update] | None:
         """The Updates of all steps so far; None where the journal does not have all of them."""
