@@ -23,7 +23,7 @@ from fedlearn.storage.checkpoint import latest_checkpoint
 from fedlearn.storage.durable import StorageError
 from fedlearn.system.processes import step_back
 from fedlearn.tasks.holding import Holding
-from fedlearn.tasks.kind import CountsText, WritesText
+from fedlearn.tasks.kind import TextExaminer
 from fedlearn.text.writing import written
 
 FOLLOW_S = 2.0
@@ -77,7 +77,7 @@ class LoadedModel:
     def write(self, generation: GenerationRequest) -> Iterator[TextDelta]:
         """The prompt and its continuation as it grows."""
         examiner = self.run.prepared.examiner
-        if not isinstance(examiner, WritesText):
+        if not isinstance(examiner, TextExaminer):
             yield TextDelta(error="this run's model does not write text", done=True)
             return
         replica = self.followed().replica
@@ -106,8 +106,9 @@ class LoadedModel:
     def abilities(self) -> TextDelta:
         """The abilities of the model, with the losses of n-gram models on its text."""
         examiner = self.run.prepared.examiner
-        baselines = examiner.baselines() if isinstance(examiner, CountsText) else {}
-        return TextDelta(abilities=Abilities(isinstance(examiner, WritesText), baselines), done=True)
+        if not isinstance(examiner, TextExaminer):
+            return TextDelta(abilities=Abilities(False, {}), done=True)
+        return TextDelta(abilities=Abilities(True, examiner.baselines()), done=True)
 
 
 def _n_equal(one: str, other: str) -> int:

@@ -25,7 +25,7 @@ from fedlearn.storage.logs.columns import columns_of
 from fedlearn.storage.logs.lines import read_lines
 from fedlearn.storage.logs.metrics import StepMetrics, each_once
 from fedlearn.storage.runs import resolve_run
-from fedlearn.tasks.kind import WritesText
+from fedlearn.tasks.kind import TextExaminer
 from fedlearn.tasks.task import Task
 from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.terminal.bars import Bars
@@ -127,7 +127,7 @@ class Trained:
             ValueError: the model does not write text, or an argument is unknown or out of its range.
         """
         examiner = self._run.prepared.examiner
-        if not isinstance(examiner, WritesText):
+        if not isinstance(examiner, TextExaminer):
             raise ValueError(
                 f"run {self.folder.name}: expected a model that writes text, got another; look at its figures instead"
             )

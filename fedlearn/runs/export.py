@@ -2,7 +2,6 @@
 
 import csv
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +14,7 @@ from fedlearn.storage.durable import write_durably
 from fedlearn.storage.logs.columns import columns_of
 from fedlearn.storage.logs.lines import read_lines
 from fedlearn.storage.logs.metrics import StepMetrics
-from fedlearn.tasks.kind import Exports
+from fedlearn.tasks.user.record import RecordedExaminer
 
 Format = Literal["safetensors", "onnx", "csv"]
 
@@ -83,19 +82,12 @@ def weights_as(
         ValueError: the model cannot be written in this format.
     """
     examiner = run.prepared.examiner
-    if isinstance(examiner, Exports):
-        make: dict[str, Callable[..., bytes]] = {"safetensors": examiner.state_dict, "onnx": examiner.onnx}
-        return make[form](weights, about), ()
-    if form == "onnx":
-        raise ValueError("onnx: expected the recurrent network, got a task whose code is not here; export safetensors")
-    import safetensors.numpy
-
     note = (
         "the task's code was not named (--task FILE.py:NAME, in Python task=): only what was learned is in the file; "
         "use load_state_dict(..., strict=False)"
     )
-    parts = run.prepared.objective.layout.split(weights)
-    return safetensors.numpy.save(parts, {"format": "pt", **about}), (note,)
+    make = {"safetensors": examiner.state_dict, "onnx": examiner.onnx}[form]
+    return make(weights, about), (note,) if isinstance(examiner, RecordedExaminer) else ()
 
 
 def table(metrics: Path) -> tuple[bytes, int]:

@@ -1,5 +1,6 @@
 """A kind of task: how runs of it are prepared on a server, and joined on a volunteer's machine."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
@@ -57,19 +58,40 @@ Measure = Callable[[Objective, Strategy, Columns], float]
 """A function that measures the members per second of this machine."""
 
 
-class Examiner(Protocol):
+class Examiner(ABC):
     """Measures a run for people, and changes no weight."""
 
+    @abstractmethod
     def show(self, loss: float) -> tuple[str, float]:
         """The name and the value of the members' mean loss in its usual unit."""
 
+    @abstractmethod
     def validate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:
         """Named figures of unperturbed weights on held-out data; empty where there are none."""
 
+    @abstractmethod
+    def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        """The `state_dict` of the PyTorch module, as safetensors; `about` is written into the file as metadata."""
 
-@runtime_checkable
-class WritesText(Protocol):
-    """An examiner of models that write text."""
+    def onnx(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:  # noqa: ARG002
+        """One step of the model as ONNX; `about` is written into the file as metadata.
+
+        Raises:
+            ValueError: the model can't be expressed in ONNX.
+        """
+        raise ValueError("onnx: expected the recurrent network, got another model; export safetensors")
+
+    def film(self, weights: Float32Array) -> Film:  # noqa: ARG002
+        """An episode of unperturbed weights, drawn.
+
+        Raises:
+            ValueError: there is nothing to draw.
+        """
+        raise ValueError("video: expected a policy, got a model that has no episodes; leave --video out")
+
+
+class TextExaminer(Examiner):
+    """An examiner of a model that reads and writes text."""
 
     tokenizer: Tokenizer
     characters_per_token: float
@@ -77,14 +99,11 @@ class WritesText(Protocol):
     opening: str
     """A few words of the held-out text, which samples continue."""
 
+    @abstractmethod
     def language_model(self, weights: Float32Array) -> LanguageModel:
         """The model with these weights, to be sampled and searched."""
 
-
-@runtime_checkable
-class ReadsText(Protocol):
-    """An examiner of models that can be measured on another text."""
-
+    @abstractmethod
     def validate_on(self, weights: Float32Array, texts: Texts, *, threads: int) -> tuple[dict[str, float], str]:
         """Named figures of unperturbed weights on texts, and a note about the texts, which may be empty.
 
@@ -92,40 +111,9 @@ class ReadsText(Protocol):
             ValueError: the texts are too short.
         """
 
-
-@runtime_checkable
-class CountsText(Protocol):
-    """An examiner that knows the losses of n-gram models on the data."""
-
+    @abstractmethod
     def baselines(self) -> dict[str, float]:
         """The losses of n-gram models on held-out data, by their names, in the unit of `show`."""
-
-
-@runtime_checkable
-class Films(Protocol):
-    """An examiner of tasks, some of which can be drawn."""
-
-    def film(self, weights: Float32Array) -> Film:
-        """An episode of unperturbed weights, drawn.
-
-        Raises:
-            ValueError: the task has nothing to draw.
-        """
-
-
-@runtime_checkable
-class Exports(Protocol):
-    """An examiner of models that can be exported for other programs. `about` is written into the files as metadata."""
-
-    def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
-        """The `state_dict` of the PyTorch module, as safetensors."""
-
-    def onnx(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
-        """One step of the model as ONNX.
-
-        Raises:
-            ValueError: the model can't be expressed in ONNX.
-        """
 
 
 class Prepared(msgspec.Struct, frozen=True, eq=False):

@@ -9,7 +9,7 @@ import pytest
 
 from fedlearn.runs.export import export
 from fedlearn.runs.history import newest
-from fedlearn.tasks.kind import WritesText
+from fedlearn.tasks.kind import TextExaminer
 from tests.commands.recorded_run import recorded_run
 from tests.docs.pages import REPOSITORY
 from tests.run_folders import rnn_config
@@ -43,7 +43,7 @@ def test_example_loads_a_run_and_predicts_as_it_does(
         example = example.replace(before, after)
     exec(example, names)
     examiner = run.prepared.examiner
-    assert isinstance(examiner, WritesText)
+    assert isinstance(examiner, TextExaminer)
     model = examiner.language_model(newest(run).holding.replica.weights)
     tokens = np.random.default_rng(1).integers(0, model.vocab_size, (3, 7)).astype(np.uint16)
     with torch.no_grad():

@@ -14,7 +14,7 @@ from fedlearn.runs import history
 from fedlearn.runs.replaying import replaying
 from fedlearn.runs.run import Run, find, needing_task
 from fedlearn.storage.task_file import is_task_file
-from fedlearn.tasks.kind import ReadsText
+from fedlearn.tasks.kind import TextExaminer
 from fedlearn.terminal import format_figures, printable
 from fedlearn.terminal.bars import Bar, Bars
 from fedlearn.text.source import Source
@@ -47,7 +47,7 @@ def eval_command(options: argparse.Namespace) -> int:
     with bars.bar("measuring", "bytes") as bar:
         if options.data is None:
             figures, source, note = examiner.validate(weights.weights, threads=0), "the run's held-out data", ""
-        elif isinstance(examiner, ReadsText):
+        elif isinstance(examiner, TextExaminer):
             texts = open_source(options.data, options.encoding, progress=bar)
             bar.begin("measuring", "bytes")
             figures, note = examiner.validate_on(weights.weights, texts.texts(_reader(bar, texts)), threads=0)

@@ -11,7 +11,6 @@ from fedlearn.commands.output import bars_of
 from fedlearn.runs.run import find, needing_task
 from fedlearn.storage.task_file import is_task_file
 from fedlearn.tasks.film import Film
-from fedlearn.tasks.kind import Films
 from fedlearn.terminal.bars import Bar
 
 ENDINGS = (".mp4", ".gif")
@@ -26,8 +25,6 @@ def film_command(options: argparse.Namespace) -> int:
     if options.task is None and is_task_file(chosen.config.run.task):
         raise needing_task(chosen.config, "drawing")
     examiner, bars = chosen.prepared.examiner, bars_of(options)
-    if not isinstance(examiner, Films):
-        raise ValueError(f"--video: expected a policy, got run {chosen.folder.path.name}, which has none; leave it out")
     replica = newest(chosen, bars)
     film = examiner.film(replica.weights)
     with bars.bar("drawing", "frames") as bar:

@@ -11,7 +11,7 @@ from fedlearn.commands.look.evaluate import newest
 from fedlearn.commands.look.film import film_command
 from fedlearn.commands.output import add_output, bars_of
 from fedlearn.runs.run import find
-from fedlearn.tasks.kind import WritesText
+from fedlearn.tasks.kind import TextExaminer
 from fedlearn.text.beam_search import Search
 from fedlearn.text.sampling import Manner
 from fedlearn.text.writing import CIRCLE_CHARACTERS, up_to_a_word, written
@@ -85,7 +85,7 @@ def sample_command(options: argparse.Namespace) -> int:
     check_flags(options)
     chosen = find(options.runs, options.run)
     examiner = chosen.prepared.examiner
-    if not isinstance(examiner, WritesText):
+    if not isinstance(examiner, TextExaminer):
         raise ValueError(
             f"run {chosen.folder.path.name}: expected a model that writes text, got another; try eval, or --video"
         )

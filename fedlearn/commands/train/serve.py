@@ -55,7 +55,7 @@ from fedlearn.storage.task_file import is_task_file
 from fedlearn.system.invocation import invocation
 from fedlearn.system.processes import CAN_PASS_DESCRIPTORS, program
 from fedlearn.tasks.blocks import n_rows
-from fedlearn.tasks.kind import Kind, WritesText
+from fedlearn.tasks.kind import Kind, TextExaminer
 from fedlearn.tasks.registry import find_kind, kind_names
 from fedlearn.tasks.task import Setting, Task
 from fedlearn.tasks.user.named_task import NamedTask
@@ -275,5 +275,5 @@ def _next(run: Run) -> list[str]:
     """Commands for whoever has trained a run."""
     folder, root = run.folder.path, Path(os.environ.get("FEDLEARN_RUNS", DEFAULT_RUNS))
     name = folder.name if folder.parent == root else shlex.quote(str(folder))
-    verbs = ["sample"] if isinstance(run.prepared.examiner, WritesText) else []
+    verbs = ["sample"] if isinstance(run.prepared.examiner, TextExaminer) else []
     return [*(f"{invocation(verb)} {name}" for verb in verbs), f"{invocation('eval')} {name}{task_flag(run.config)}"]

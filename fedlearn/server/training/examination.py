@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from fedlearn.es.layout import Float32Array
-from fedlearn.tasks.kind import Examiner, WritesText
+from fedlearn.tasks.kind import Examiner, TextExaminer
 from fedlearn.text.sampling import Manner, sample
 from fedlearn.text.writing import up_to_a_word
 
@@ -58,11 +58,11 @@ class Agenda:
 
 def examine(examiner: Examiner, weights: Float32Array) -> Examination:
     """Measures the weights on validation data, and lets the model write."""
-    text = _sample(examiner, weights) if isinstance(examiner, WritesText) else ""
+    text = _sample(examiner, weights) if isinstance(examiner, TextExaminer) else ""
     return Examination(examiner.validate(weights, threads=1), text)
 
 
-def _sample(examiner: WritesText, weights: Float32Array) -> str:
+def _sample(examiner: TextExaminer, weights: Float32Array) -> str:
     """The text that the model writes by itself or, where that says nothing, after a few words in brackets that it is
     given."""
     model = examiner.language_model(weights)

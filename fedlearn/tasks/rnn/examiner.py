@@ -8,6 +8,7 @@ import safetensors.numpy
 
 import es_core
 from fedlearn.es.layout import Float32Array
+from fedlearn.tasks.kind import TextExaminer
 from fedlearn.tasks.rnn.dataset import Dataset
 from fedlearn.tasks.rnn.language_model import RnnLanguageModel
 from fedlearn.tasks.rnn.layout import to_torch_names
@@ -34,7 +35,7 @@ MAX_COUNTED_TOKENS = 2**22
 
 
 @final
-class RnnExaminer:
+class RnnExaminer(TextExaminer):
     """Measures on the validation part of the text, of which a million tokens are enough."""
 
     def __init__(self, objective: RnnObjective, dataset: Dataset) -> None:

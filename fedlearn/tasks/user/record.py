@@ -1,14 +1,17 @@
 """The record that a run keeps of a user's task, by which it can be replayed without the task's code."""
 
+from collections.abc import Mapping
 from typing import final
 
 import msgspec
+import safetensors.numpy
 
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.replica import UInt8Array
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.kind import Examiner
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.row_masks import RowReader
 
@@ -47,8 +50,11 @@ class RecordedObjective(Objective):
 
 
 @final
-class RecordedExaminer:
-    """An examiner that shows losses as they are."""
+class RecordedExaminer(Examiner):
+    """An examiner that shows losses as they are, and exports what was learned alone."""
+
+    def __init__(self, layout: ParameterLayout) -> None:
+        self._layout = layout
 
     def show(self, loss: float) -> tuple[str, float]:
         return "loss", loss
@@ -56,3 +62,10 @@ class RecordedExaminer:
     def validate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:
         del weights, threads
         return {}
+
+    def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        return safetensors.numpy.save(self._layout.split(weights), {"format": "pt", **about})
+
+    def onnx(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        del weights, about
+        raise ValueError("onnx: expected the recurrent network, got a task whose code is not here; export safetensors")

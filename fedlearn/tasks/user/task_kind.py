@@ -10,7 +10,7 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.blocks import Columns, cut, decode_block, encode_block, n_rows
 from fedlearn.tasks.film import Film
 from fedlearn.tasks.invitation import Invitation
-from fedlearn.tasks.kind import DataFolder, Measure, Prepared
+from fedlearn.tasks.kind import DataFolder, Examiner, Measure, Prepared
 from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.reason import Reason, Reasons
@@ -29,7 +29,7 @@ RECORD_FILE = "task.json"
 
 
 @final
-class TaskExaminer:
+class TaskExaminer(Examiner):
     """An examiner that measures a run as its task defines, while none of its trials runs."""
 
     def __init__(self, objective: TaskObjective) -> None:
@@ -107,7 +107,7 @@ class TaskKind:
         return Prepared(
             config=config,
             objective=RecordedObjective(record, seed=config.run.seed),
-            examiner=RecordedExaminer(),
+            examiner=RecordedExaminer(record.layout),
             invitation=Invitation(self.name, config.run.seed, {}, record.identity),
             blocks=blocks,
             steps_per_block=_steps_per_block(config, blocks),

@@ -109,7 +109,7 @@ def test_a_task_that_only_the_runs_folder_names_is_not_imported(folder: Path) ->
 
 
 def test_a_run_without_a_policy_is_named(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="--video: expected a policy, got run 1, which has none"):
+    with pytest.raises(ValueError, match="video: expected a policy, got a model that has no episodes"):
         sample_command(options_of(run, video=str(tmp_path / "out.gif")))
 
 

@@ -4,7 +4,7 @@ import pytest
 from fedlearn.commands.look import sample as module
 from fedlearn.commands.look.sample import sample_command
 from fedlearn.runs.run import Run
-from fedlearn.tasks.kind import WritesText
+from fedlearn.tasks.kind import TextExaminer
 from fedlearn.text.language_model import Continuation
 from fedlearn.text.tokenizers.byte import ByteTokenizer
 from fedlearn.text.writing import CIRCLE_CHARACTERS
@@ -77,7 +77,7 @@ def test_sample_keeps_lines_and_replaces_what_a_terminal_would_obey(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     examiner = run.prepared.examiner
-    assert isinstance(examiner, WritesText)
+    assert isinstance(examiner, TextExaminer)
     examiner.tokenizer = ByteTokenizer()
     tokens = np.array(ByteTokenizer().encode("\x1b[2J\tb\r\nc\x9b\x7f"), dtype=np.uint16)
     monkeypatch.setattr(module, "find", lambda *_, **__: run)

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from typing import final
 
 import numpy as np
@@ -7,14 +8,16 @@ from fedlearn.config import RunConfig
 from fedlearn.es.layout import Float32Array
 from fedlearn.runs import history
 from fedlearn.server.training.examination import SAMPLE_TOKENS, Agenda, Examination, examine
+from fedlearn.tasks.kind import Examiner, TextExaminer
 from fedlearn.text.language_model import LogProbabilities, State
+from fedlearn.text.source import Texts
 from fedlearn.text.tokenizers.byte import ByteTokenizer
 from fedlearn.text.tokens import TokenArray
 from tests.run_folders import created
 
 
 @final
-class Figures:
+class Figures(Examiner):
     """An examiner of models that write nothing."""
 
     def show(self, loss: float) -> tuple[str, float]:
@@ -22,6 +25,9 @@ class Figures:
 
     def validate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:
         return {"mean": float(weights.mean()), "threads": threads}
+
+    def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        raise NotImplementedError
 
 
 def test_first_looks_come_early_and_one_follows_every_interval() -> None:
@@ -96,7 +102,7 @@ class Parrot:
 
 
 @final
-class Writer:
+class Writer(TextExaminer):
     """An examiner of it."""
 
     tokenizer = ByteTokenizer()
@@ -115,6 +121,15 @@ class Writer:
     def language_model(self, weights: Float32Array) -> Parrot:
         del weights
         return Parrot()
+
+    def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
+        raise NotImplementedError
+
+    def validate_on(self, weights: Float32Array, texts: Texts, *, threads: int) -> tuple[dict[str, float], str]:
+        raise NotImplementedError
+
+    def baselines(self) -> dict[str, float]:
+        raise NotImplementedError
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from fedlearn.config import RunConfig
-from fedlearn.tasks.kind import CountsText, Examiner, ReadsText, WritesText
 from fedlearn.tasks.rnn import examiner as examiner_module
 from fedlearn.tasks.rnn.cells import CellName
 from fedlearn.tasks.rnn.dataset import Dataset
@@ -64,14 +63,6 @@ def test_a_text_of_one_token_has_no_loss() -> None:
     objective = rnn_of()
     with pytest.raises(ValueError, match="text: expected at least 2 tokens, got 1"):
         text_loss(objective, weights_of(objective), text_of(1), threads=1)
-
-
-def test_it_has_the_abilities_of_models_that_read_and_write() -> None:
-    dataset = dataset_of()
-    examiner: Examiner = RnnExaminer(objective_of(dataset), dataset)
-    assert isinstance(examiner, WritesText)
-    assert isinstance(examiner, ReadsText)
-    assert isinstance(examiner, CountsText)
 
 
 def test_baselines_count_the_training_text_and_read_what_is_held_out() -> None:
