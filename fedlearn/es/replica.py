@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import es_core
 from fedlearn.es.digest import part_digests, run_digest, tensor_digests
 from fedlearn.es.layout import Float32Array, ParameterLayout
-from fedlearn.es.optimizers import GradientPart, OfWhole, TensorStep, exact_arithmetic
+from fedlearn.es.optimizers import GradientPart, TensorStep, exact_arithmetic
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.sums.estimate import Int32Array, decode_estimate, estimate_of_rows
 from fedlearn.es.sums.moments import Renormalization
@@ -149,7 +149,7 @@ class Replica:
         """Takes the steps of the tensors in these intervals, those in each of which are alike."""
         optimizer = update.optimizer
         slots = [{name: self.slots[name][interval] for name in optimizer.slots} for interval, _ in steps]
-        if isinstance(optimizer, OfWhole):
+        if optimizer.gathers:
             optimizer.gather(
                 [
                     GradientPart(own, estimate[interval], by.gradient_scale)

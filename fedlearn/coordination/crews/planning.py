@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from fedlearn.config import ConfigError, RunConfig
 from fedlearn.coordination.crews.crew_plan import CrewPlan, StageSpec
 from fedlearn.coordination.work.flow import SHARES, fitting_batch, fitting_window
-from fedlearn.es.optimizers import OPTIMIZERS, OfWhole, optimizer_name
+from fedlearn.es.optimizers import OPTIMIZERS, optimizer_name
 from fedlearn.graphs.graph import Graph
 from fedlearn.graphs.pieces import stages_of
 from fedlearn.graphs.planning.crews import LacksMemory, Machine, PlanError, PlannedSeat
@@ -247,6 +247,6 @@ def _undivided(config: RunConfig) -> tuple[str, str]:
     if config.strategy.measure == "gradients":
         return "measure", "losses"
     optimizer = OPTIMIZERS[optimizer_name(config.optimizer.optimizer)]
-    if optimizer.by_matrix or issubclass(optimizer, OfWhole):
+    if optimizer.by_matrix or optimizer.gathers:
         return "optimizer", "a rule that steps each element by itself, such as adam,"
     return "", ""

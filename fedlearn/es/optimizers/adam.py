@@ -5,16 +5,15 @@ AdamW, Loshchilov and Hutter, arXiv 1711.05101.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, final
+from typing import Annotated, final
 
-import msgspec
 import numpy as np
 from msgspec import Meta
 
 import es_core
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.optimizers.arithmetic import elementwise
-from fedlearn.es.optimizers.optimizer import Numbers, TensorStep
+from fedlearn.es.optimizers.optimizer import Numbers, Optimizer, TensorStep
 from fedlearn.es.sums.estimate import Int32Array
 
 SMALLEST_POWER = 2.0**-1000
@@ -22,13 +21,9 @@ SMALLEST_POWER = 2.0**-1000
 
 
 @final
-class Adam(msgspec.Struct, frozen=True, array_like=True, tag="adam"):
+class Adam(Optimizer, frozen=True, array_like=True, tag="adam"):
     """The optimizer Adam, with running means of the gradient and of its square, both with bias correction."""
 
-    rate_to_adam: ClassVar[float] = 1.0
-    by_matrix: ClassVar[bool] = False
-
-    learning_rate: float
     beta1: Annotated[float, Meta(description="decay rate of the first moment", ge=0, lt=1)] = 0.9
     beta2: Annotated[float, Meta(description="decay rate of the second moment", ge=0, lt=1)] = 0.999
     epsilon: float = 1e-8

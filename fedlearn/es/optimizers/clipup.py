@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.optimizers.arithmetic import BLOCK, elementwise
-from fedlearn.es.optimizers.optimizer import GradientPart, Numbers, TensorStep
+from fedlearn.es.optimizers.optimizer import GradientPart, Optimizer, TensorStep
 from fedlearn.es.sums.estimate import Int32Array
 
 PUSH = 0.5
@@ -29,14 +29,12 @@ bits."""
 
 
 @final
-class ClipUp(msgspec.Struct, frozen=True, array_like=True, tag="clipup"):
+class ClipUp(Optimizer, frozen=True, array_like=True, tag="clipup"):
     """The optimizer ClipUp. The learning rate is the maximum speed: the most that the weights move in a step, as the
     root of the mean square of their moves."""
 
-    rate_to_adam: ClassVar[float] = 1.0
-    by_matrix: ClassVar[bool] = False
+    gathers: ClassVar[bool] = True
 
-    learning_rate: float
     momentum: Annotated[float, Meta(description="share of the velocity that a step keeps", ge=0, lt=1)] = msgspec.field(
         default=0.9, name="beta1"
     )
@@ -44,9 +42,6 @@ class ClipUp(msgspec.Struct, frozen=True, array_like=True, tag="clipup"):
     @property
     def slots(self) -> tuple[str, ...]:
         return ("velocity",)
-
-    def advanced(self, numbers: Numbers) -> dict[str, float]:
-        return dict(numbers)
 
     def gather(self, pieces: Sequence[GradientPart]) -> None:
         """Adds the gradient of all pieces to their velocities, and shortens these to the maximum speed.

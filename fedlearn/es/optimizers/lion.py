@@ -6,34 +6,28 @@ Source: Chen et al., "Symbolic Discovery of Optimization Algorithms", arXiv 2302
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, final
 
-import msgspec
 import numpy as np
 from msgspec import Meta
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.optimizers.arithmetic import elementwise
-from fedlearn.es.optimizers.optimizer import Numbers, TensorStep
+from fedlearn.es.optimizers.optimizer import Optimizer, TensorStep
 from fedlearn.es.sums.estimate import Int32Array
 
 
 @final
-class Lion(msgspec.Struct, frozen=True, array_like=True, tag="lion"):
+class Lion(Optimizer, frozen=True, array_like=True, tag="lion"):
     """The optimizer Lion, which steps by the sign of momentum and newest gradient, and keeps one array to Adam's
     two."""
 
     rate_to_adam: ClassVar[float] = 0.3
-    by_matrix: ClassVar[bool] = False
 
-    learning_rate: float
     beta1: Annotated[float, Meta(description="share of the momentum in the direction", ge=0, lt=1)] = 0.9
     beta2: Annotated[float, Meta(description="decay rate of the momentum", ge=0, lt=1)] = 0.99
 
     @property
     def slots(self) -> tuple[str, ...]:
         return ("momentum",)
-
-    def advanced(self, numbers: Numbers) -> dict[str, float]:
-        return dict(numbers)
 
     @elementwise
     def step(

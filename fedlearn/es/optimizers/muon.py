@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, final
 
-import msgspec
 import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 import es_core
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.optimizers.adam import Adam
-from fedlearn.es.optimizers.optimizer import Numbers, TensorStep
+from fedlearn.es.optimizers.optimizer import Numbers, Optimizer, TensorStep
 from fedlearn.es.sums.estimate import Int32Array
 
 Float64Array = NDArray[np.float64]
@@ -43,14 +42,12 @@ SMALLEST = 1e-30
 
 
 @final
-class Muon(msgspec.Struct, frozen=True, array_like=True, tag="muon"):
+class Muon(Optimizer, frozen=True, array_like=True, tag="muon"):
     """The optimizer Muon for hidden matrices, and Adam for embeddings, heads, vectors, and small matrices."""
 
     rate_to_adam: ClassVar[float] = 7.0
     by_matrix: ClassVar[bool] = True
 
-    learning_rate: float
-    """The rate of Adam's part."""
     matrix_rate: Annotated[
         float, Meta(description="the rate of matrices, as a multiple of learning_rate", ge=0, le=1000)
     ] = 1.5

@@ -1,7 +1,7 @@
 """The interface between a replica and its optimizer."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 
 import msgspec
 
@@ -30,38 +30,6 @@ class TensorStep(msgspec.Struct, frozen=True):
     """The most threads that share a large matrix; 0 means as many as there are processors. No bit depends on it."""
 
 
-class Optimizer(Protocol):
-    """A rule with its settings, as an Update carries it: a struct of floats, of which the first is the learning rate.
-
-    A field that has a description, a range and a default is a setting of runs; see `hyperparameters.py`. The state
-    between steps belongs to the replica, which keeps it by name. Replicas take steps within `exact_arithmetic`: a rule
-    of single IEEE operations on float32 in a fixed order, such as NumPy's, then gives every machine the same bits. A
-    rule with a kernel in `es_core` has the same arithmetic in NumPy as `plain_step`, which tests hold it to.
-    """
-
-    rate_to_adam: ClassVar[float]
-    """The usual learning rate as a multiple of Adam's, by which a run chooses the rate."""
-    by_matrix: ClassVar[bool]
-    """Whether the step of an element of a hidden matrix depends on the whole matrix."""
-
-    @property
-    def learning_rate(self) -> float:
-        """The learning rate, before a tensor's relative scale."""
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """Names of the arrays that the optimizer keeps, each as long as the weights and zero at first."""
-
-    def advanced(self, numbers: Numbers) -> dict[str, float]:
-        """The running numbers that a step uses and leaves behind, from those before it; before the first step there are
-        none."""
-
-    def step(
-        self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
-    ) -> None:
-        """Takes the step of some tensors in place; weights, slots and estimate are their intervals, [n]."""
-
-
 class GradientPart(msgspec.Struct, frozen=True):
     """Some tensors of a whole model, [n]: views of their slots, and of the estimate of their gradient."""
 
@@ -71,9 +39,41 @@ class GradientPart(msgspec.Struct, frozen=True):
     """Factor on the integer estimate; the product is the gradient."""
 
 
-@runtime_checkable
-class OfWhole(Protocol):
-    """An optimizer whose steps depend on all weights at once, so that no volunteer may hold a part of the model."""
+class Optimizer(msgspec.Struct, frozen=True, array_like=True):
+    """A rule with its settings, as an Update carries it: a struct of floats, of which the first is the learning rate.
+
+    A field that has a description, a range and a default is a setting of runs; see `hyperparameters.py`. The state
+    between steps belongs to the replica, which keeps it by name. Replicas take steps within `exact_arithmetic`: a rule
+    of single IEEE operations on float32 in a fixed order, such as NumPy's, then gives every machine the same bits. A
+    rule with a kernel in `es_core` has the same arithmetic in NumPy as `plain_step`, which tests hold it to.
+    """
+
+    rate_to_adam: ClassVar[float] = 1.0
+    """The usual learning rate as a multiple of Adam's, by which a run chooses the rate."""
+    by_matrix: ClassVar[bool] = False
+    """Whether the step of an element of a hidden matrix depends on the whole matrix."""
+    gathers: ClassVar[bool] = False
+    """Whether steps depend on all weights at once, so that no volunteer may hold a part of the model; `gather` is then
+    called."""
+
+    learning_rate: float
+    """The learning rate, before a tensor's relative scale."""
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Names of the arrays that the optimizer keeps, each as long as the weights and zero at first."""
+        return ()
+
+    def advanced(self, numbers: Numbers) -> dict[str, float]:
+        """The running numbers that a step uses and leaves behind, from those before it; before the first step there are
+        none."""
+        return dict(numbers)
 
     def gather(self, pieces: Sequence[GradientPart]) -> None:
         """Moves the slots of all tensors that learn, in place, before their steps are taken."""
+
+    def step(
+        self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
+    ) -> None:
+        """Takes the step of some tensors in place; weights, slots and estimate are their intervals, [n]."""
+        raise NotImplementedError

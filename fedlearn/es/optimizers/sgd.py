@@ -1,7 +1,7 @@
 """Gradient descent, with or without momentum."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, final
+from typing import Annotated, final
 
 import msgspec
 import numpy as np
@@ -10,27 +10,19 @@ from msgspec import Meta
 import es_core
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.optimizers.arithmetic import elementwise
-from fedlearn.es.optimizers.optimizer import Numbers, TensorStep
+from fedlearn.es.optimizers.optimizer import Optimizer, TensorStep
 from fedlearn.es.sums.estimate import Int32Array
 
 
 @final
-class Sgd(msgspec.Struct, frozen=True, array_like=True, tag="sgd"):
+class Sgd(Optimizer, frozen=True, array_like=True, tag="sgd"):
     """Gradient descent, which without momentum has no slots and so suits a model that barely fits into memory."""
 
-    rate_to_adam: ClassVar[float] = 1.0
-    """The usual rate of SGD depends on the size of the gradients, so Adam's is as good as any."""
-    by_matrix: ClassVar[bool] = False
-
-    learning_rate: float
     momentum: Annotated[float, Meta(description="momentum", ge=0, lt=1)] = msgspec.field(default=0.9, name="beta1")
 
     @property
     def slots(self) -> tuple[str, ...]:
         return ("momentum_buffer",) if self.momentum > 0.0 else ()
-
-    def advanced(self, numbers: Numbers) -> dict[str, float]:
-        return dict(numbers)
 
     def step(
         self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
-from fedlearn.es.optimizers import OPTIMIZERS, GradientPart, OfWhole, Optimizer, TensorStep, exact_arithmetic
+from fedlearn.es.optimizers import OPTIMIZERS, GradientPart, TensorStep, exact_arithmetic
 from fedlearn.es.optimizers.arithmetic import BLOCK
 from fedlearn.es.optimizers.clipup import ClipUp
 from fedlearn.es.replica import Replica, genesis
@@ -41,14 +41,14 @@ def moved(rank: int, *, threads: int = 1) -> Replica:
 
 
 def test_it_keeps_one_array_and_no_numbers_and_leaves_those_of_others() -> None:
-    optimizer: Optimizer = CLIPUP
+    optimizer = CLIPUP
     assert optimizer.slots == ("velocity",)
     assert optimizer.advanced({"beta1_power": 0.25}) == {"beta1_power": 0.25}
     assert ClipUp(0.5) == ClipUp(0.5, 0.9)
 
 
 def test_it_alone_asks_for_all_weights_at_once() -> None:
-    assert [name for name, optimizer in OPTIMIZERS.items() if issubclass(optimizer, OfWhole)] == ["clipup"]
+    assert [name for name, optimizer in OPTIMIZERS.items() if optimizer.gathers] == ["clipup"]
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-300, 1e300])
