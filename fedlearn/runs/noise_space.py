@@ -5,7 +5,7 @@ a sample; from noise on weights come losses, from which everybody can recompute 
 """
 
 from fedlearn.config import ConfigError, RunConfig
-from fedlearn.tasks.kind import Kind, PerturbsActivations
+from fedlearn.tasks.kind import Kind
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.strategy import strategy_of
 
@@ -20,7 +20,7 @@ def choose_space(config: RunConfig, kind: Kind, trust: str) -> tuple[RunConfig, 
         ConfigError: gradients are to be measured, and the kind has none.
     """
     reasons = []
-    if isinstance(kind, PerturbsActivations):
+    if kind.perturbs_activations:
         if config.strategy.measure == "gradients":
             raise ConfigError(
                 f"measure: expected losses or auto with task = {kind.name}, got gradients; its volunteers sum what "
@@ -63,7 +63,7 @@ def warnings_if_open(config: RunConfig, trust: str) -> list[str]:
 
 def _space(config: RunConfig, kind: Kind, trust: str) -> tuple[str, str]:
     """The space of the noise and the reason; without a text where a kind has no other."""
-    if not isinstance(kind, PerturbsActivations):
+    if not kind.perturbs_activations:
         return "weights", ""
     if wanted := kind.wants_weights(config):
         return "weights", f"{wanted} goes with noise on weights alone"

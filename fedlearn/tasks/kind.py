@@ -151,14 +151,6 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
 
 
 @runtime_checkable
-class PerturbsActivations(Protocol):
-    """A kind whose trials may add noise to activations in place of weights."""
-
-    def wants_weights(self, config: RunConfig) -> str:
-        """The settings of the configuration that require noise on weights; empty where there are none."""
-
-
-@runtime_checkable
 class Divides(Protocol):
     """A kind whose replicas can be divided among several machines."""
 
@@ -181,17 +173,21 @@ class Divides(Protocol):
         """
 
 
-class Kind(Protocol):
+class Kind(ABC):
     """A kind of task, registered by its name under the entry points `fedlearn.tasks`."""
 
-    @property
-    def name(self) -> str:
-        """The name of the kind in Invitations, and in configurations if the kind needs no task of a user's."""
+    name: str
+    """The name of the kind in Invitations, and in configurations if the kind needs no task of a user's."""
+    options: type[msgspec.Struct]
+    """The struct of the kind's own settings, whose annotations hold ranges and help."""
+    perturbs_activations: bool = False
+    """Whether its trials may add noise to activations in place of weights."""
 
-    @property
-    def options(self) -> type[msgspec.Struct]:
-        """The struct of the kind's own settings, whose annotations hold ranges and help."""
+    def wants_weights(self, config: RunConfig) -> str:  # noqa: ARG002
+        """The settings of the configuration that require noise on weights; empty where there are none."""
+        return ""
 
+    @abstractmethod
     def start(
         self,
         config: RunConfig,
@@ -211,6 +207,7 @@ class Kind(Protocol):
             ConfigError: the task can't be trained with these settings.
         """
 
+    @abstractmethod
     def reopen(self, config: RunConfig, task: NamedTask | None, *, folder: DataFolder) -> Prepared:
         """Prepares the task of an existing run, whose folder holds what `Prepared.files` held.
 
@@ -220,6 +217,7 @@ class Kind(Protocol):
             ValueError: a file is damaged.
         """
 
+    @abstractmethod
     def join(
         self, invitation: Invitation, task: NamedTask | None, *, device: Device, max_bytes: int = UNBOUNDED
     ) -> Objective:

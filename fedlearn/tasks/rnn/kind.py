@@ -9,7 +9,7 @@ from fedlearn.config import ConfigError, RunConfig
 from fedlearn.es.strategy import Strategy
 from fedlearn.tasks.blocks import Columns, block_name
 from fedlearn.tasks.invitation import Invitation, Option
-from fedlearn.tasks.kind import DataFolder, Measure, Prepared
+from fedlearn.tasks.kind import DataFolder, Kind, Measure, Prepared
 from fedlearn.tasks.limits import MAX_PARAMETERS, MAX_SUMMED_PARAMETERS, UNBOUNDED
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.reason import Reason, Reasons
@@ -37,11 +37,12 @@ BLOCKS_FILE = "blocks.json"
 
 
 @final
-class RnnKind:
+class RnnKind(Kind):
     """Trains on a text that the configuration names; no code of a user's takes part."""
 
     name = "rnn"
     options = RnnOptions
+    perturbs_activations = True
 
     def start(
         self,

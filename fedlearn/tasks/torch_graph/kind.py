@@ -5,7 +5,7 @@ from typing import final
 
 from fedlearn.config import RunConfig
 from fedlearn.tasks.invitation import Invitation
-from fedlearn.tasks.kind import DataFolder, Measure, Prepared
+from fedlearn.tasks.kind import DataFolder, Kind, Measure, Prepared
 from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.objective import Objective, PartObjective
 from fedlearn.tasks.task import Device
@@ -17,7 +17,7 @@ from fedlearn.text.source import Progress
 
 
 @final
-class GraphKind:
+class GraphKind(Kind):
     """A kind that can only be joined; its runs begin as those of another kind."""
 
     name = "graph"

@@ -10,7 +10,7 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.blocks import Columns, cut, decode_block, encode_block, n_rows
 from fedlearn.tasks.film import Film
 from fedlearn.tasks.invitation import Invitation
-from fedlearn.tasks.kind import DataFolder, Examiner, Measure, Prepared
+from fedlearn.tasks.kind import DataFolder, Examiner, Kind, Measure, Prepared
 from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.reason import Reason, Reasons
@@ -57,7 +57,7 @@ class TaskExaminer(Examiner):
 
 
 @final
-class TaskKind:
+class TaskKind(Kind):
     """A kind whose tasks define everything but the settings of the run."""
 
     options = TaskOptions
