@@ -6,7 +6,7 @@ from typing import final
 
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.audits.auditor import Auditor, Lottery
-from fedlearn.coordination.audits.inspecting import inspect
+from fedlearn.coordination.audits.inspecting import claims_to_check
 from fedlearn.coordination.audits.tolerance import tolerances_of
 from fedlearn.coordination.crews.crew_plan import PlansCrews, Tensors
 from fedlearn.coordination.crews.crews import Crews
@@ -16,6 +16,7 @@ from fedlearn.coordination.effects import (
     Joined,
     Notice,
     Peer,
+    Recompute,
     SaveCheckpoint,
     Send,
     SendWeights,
@@ -335,7 +336,8 @@ class Coordinator:
             party.reputation.was_in_time()
         lease.duration_s = now - lease.leased_at
         step.took(now)
-        return [*inspect(party, lease, step, result, self._auditor), *self.loop.close_if_complete(now)]
+        claims = claims_to_check(party, lease, step, result, self._auditor)
+        return [*map(Recompute, claims), *self.loop.close_if_complete(now)]
 
     # ---- steps that somebody else closes
 

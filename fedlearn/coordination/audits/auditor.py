@@ -116,7 +116,7 @@ class Auditor:
         """Draws one of `n_places` indices."""
         return int(self._random() * n_places)
 
-    def compare(self, overlap: Overlap, step: OpenStep, block: bytes) -> list[Claim]:
+    def compare(self, overlap: Overlap, step: OpenStep) -> list[Claim]:
         """Compares the results of a lease with those of its copy; gives the claims that the server must check itself.
 
         Where they differ, that is the group in which they differ most, as both sent it; `settle` is called with each of
@@ -149,7 +149,7 @@ class Auditor:
             group = self.place(differences.size)
         both = (overlap.original, overlap.copy)
         claims = [
-            msgspec.structs.replace(_claim_of(lease, step, block, first + group * size), tolerance=tolerance)
+            msgspec.structs.replace(_claim_of(lease, step, first + group * size), tolerance=tolerance)
             for lease in both
             if not lease.reputation.is_local
         ]
@@ -238,14 +238,14 @@ class Auditor:
         return self._lottery.sample(range(n), min(n, n_chosen))
 
 
-def _claim_of(lease: Lease, step: OpenStep, block: bytes, first_member: int) -> Claim:
+def _claim_of(lease: Lease, step: OpenStep, first_member: int) -> Claim:
     """The results that a lease's holder reported for one group."""
     size = step.population.group_size
     trials = msgspec.structs.replace(step.trials(first_member, size), shaping=None)
     losses = lease.losses_of(first_member, first_member + size)
     group = (first_member - lease.first_member) // size
     moments = lease.moments_of(group, group + 1)
-    return Claim(lease.reputation, trials, block, losses, NO_ESTIMATE, lease, moments)
+    return Claim(lease.reputation, trials, step.block, losses, NO_ESTIMATE, lease, moments)
 
 
 def _group_of(claim: Claim, group: int) -> Claim:

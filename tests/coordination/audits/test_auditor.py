@@ -158,7 +158,7 @@ def compared(auditor: Auditor, holder: Reputation, *, lies: bool = False, off_by
     assert not lease.take(0, losses, NO_ESTIMATE, GROUP)
     assert not copy.take(0, -losses if lies else losses + np.float32(off_by), NO_ESTIMATE, GROUP)
     (overlap,) = lease.overlaps
-    return auditor.compare(overlap, step, b"")
+    return auditor.compare(overlap, step)
 
 
 def test_any_group_that_two_agree_on_may_be_the_one_that_the_server_looks_at() -> None:

@@ -29,7 +29,7 @@ def compared(false_group: int | None) -> list[Claim]:
     assert not lease.take(0, losses, NO_ESTIMATE, GROUP, moments=own)
     assert not copy.take(GROUP, losses[GROUP:], NO_ESTIMATE, GROUP, moments=again)
     (overlap,) = lease.overlaps
-    return auditor_of(0.02, seed=3).compare(overlap, step, b"")
+    return auditor_of(0.02, seed=3).compare(overlap, step)
 
 
 @pytest.mark.parametrize("group", range(1, N_GROUPS))
