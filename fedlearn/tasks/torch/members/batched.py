@@ -2,23 +2,29 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
+from fedlearn.tasks.torch import rules
 from fedlearn.tasks.torch.members import refusals
 from fedlearn.tasks.torch.members.batched_view import BatchedView
 from fedlearn.tasks.torch.members.mode import Perturbed, Rules
 from fedlearn.tasks.torch.members.noise import Noise, number_of_members
-from fedlearn.tasks.torch.rules import attention, convolutions, norms, recurrent
-from fedlearn.tasks.torch.rules import matrices as rules
 from fedlearn.tasks.torch.trees import Tree
 
-RULES: Rules = {
-    function: rule
-    for part in (refusals, rules, attention, norms, convolutions, recurrent)
-    for function, rule in part.RULES.items()
-}
+
+def rules_in(room: ModuleType) -> Rules:
+    """The tables `RULES` of all modules of a package, as one."""
+    modules = [import_module(module.name) for module in iter_modules(room.__path__, f"{room.__name__}.")]
+    tables: list[Rules] = [getattr(module, "RULES", {}) for module in modules]
+    return {function: rule for table in tables for function, rule in table.items()}
+
+
+RULES: Rules = {**refusals.RULES, **rules_in(rules)}
 
 
 def batched(
