@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedlearn import launch
     from fedlearn.callback import Callback
+    from fedlearn.library.black_box import executable, http_service
     from fedlearn.library.tensorboard import TensorBoard
     from fedlearn.library.trained import Trained, load
     from fedlearn.library.training import train
@@ -30,7 +31,9 @@ _PLACES = {
     "TensorBoard": "fedlearn.library.tensorboard",
     "Trained": "fedlearn.library.trained",
     "environment": "fedlearn.tasks.environment",
+    "executable": "fedlearn.library.black_box",
     "function": "fedlearn.tasks.function",
+    "http_service": "fedlearn.library.black_box",
     "load": "fedlearn.library.trained",
     "minimize": "fedlearn.tasks.function.minimize",
     "reward": "fedlearn.tasks.torch.reward",
@@ -49,7 +52,9 @@ __all__ = [
     "TensorBoard",
     "Trained",
     "environment",
+    "executable",
     "function",
+    "http_service",
     "launch",
     "load",
     "minimize",

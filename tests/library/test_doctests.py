@@ -5,7 +5,12 @@ from importlib import import_module
 
 import pytest
 
-MODULES = ("fedlearn.library.training", "fedlearn.tasks.function.evolution", "fedlearn.tasks.function.minimize")
+MODULES = (
+    "fedlearn.library.black_box",
+    "fedlearn.library.training",
+    "fedlearn.tasks.function.evolution",
+    "fedlearn.tasks.function.minimize",
+)
 
 
 @pytest.mark.parametrize("name", MODULES)

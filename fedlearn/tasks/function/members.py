@@ -1,6 +1,7 @@
 """Members as named numpy arrays, one after another or stacked."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, final
 
 import numpy as np
@@ -29,16 +30,20 @@ class ArrayMembers:
     def __len__(self) -> int:
         return self._n_members
 
-    def __call__(self, function: Callable[..., Any], *grouped: Any, own: Sequence[Any] = ()) -> Any:  # noqa: ANN401
+    def __call__(self, function: Callable[..., Any], *grouped: Any, own: Sequence[Any] = (), workers: int = 1) -> Any:  # noqa: ANN401
         """Calls `function(arrays, *grouped, *own)` with the tensors of each member; the results are stacked.
 
-        `grouped` and `own` may also hold mappings of arrays.
+        `grouped` and `own` may also hold mappings of arrays. With more than one worker, so many threads call the
+        function at the same time.
         """
-        results = []
-        for i, arrays in enumerate(self.each()):
-            shared = (_entry(values, i // self.group_size) for values in grouped)
-            results.append(function(arrays, *shared, *(_entry(values, i) for values in own)))
-        return np.stack(results)
+        calls = (
+            (arrays, *(_entry(values, i // self.group_size) for values in grouped), *(_entry(v, i) for v in own))
+            for i, arrays in enumerate(self.each())
+        )
+        if workers == 1:
+            return np.stack([function(*arguments) for arguments in calls])
+        with ThreadPoolExecutor(workers) as threads:
+            return np.stack(list(threads.map(lambda arguments: function(*arguments), calls)))
 
     def each(self) -> Iterator[dict[str, Float32Array]]:
         pairs = list(zip(self._tensors.items(), self._noise, strict=True))

@@ -28,6 +28,7 @@ def function(
     batch_size: int = 1,
     held_out: Mapping[str, Any] | None = None,
     vectorized: bool = False,
+    workers: int = 1,
     scales: Mapping[str, float] | None = None,
     settings: Mapping[str, Setting] | None = None,
 ) -> "FunctionTask":
@@ -35,12 +36,13 @@ def function(
 
     `loss(arrays)` gives one number; with `data`, named columns of one length, it is `loss(arrays, rows)` and `rows` are
     `batch_size` rows of each column. A vectorized loss is given all members at once, each array as [members, ...] and
-    each column as [members, batch_size, ...], and gives [members]. The run reports the loss of the unperturbed arrays
-    on the rows of `held_out`, or without data.
+    each column as [members, batch_size, ...], and gives [members]. Each volunteer calls the loss in so many threads
+    as it has `workers`, which helps where the loss waits: for a service or another process. The run reports the loss
+    of the unperturbed arrays on the rows of `held_out`, or without data.
 
     Raises:
-        ValueError: an array of `start` holds something else than finite numbers, columns do not fit together, or the
-            loss takes other arguments.
+        ValueError: an array of `start` holds something else than finite numbers, columns do not fit together, the
+            loss takes other arguments, or workers are asked for where it takes all members at once.
     """
     check_takes("loss", loss, "arrays", *(["rows"] if data else []))
     return FunctionTask(
@@ -50,6 +52,7 @@ def function(
         held_out=_as_columns("held_out", held_out),
         batch_size=batch_size,
         vectorized=vectorized,
+        workers=workers,
         scales=scales or {},
         settings=settings or {},
     )
@@ -70,6 +73,7 @@ class FunctionTask(Task):
         held_out: Columns,
         batch_size: int,
         vectorized: bool,
+        workers: int,
         scales: Mapping[str, float],
         settings: Mapping[str, Setting],
     ) -> None:
@@ -77,9 +81,11 @@ class FunctionTask(Task):
             raise ValueError("start: expected at least one array to train, got none")
         if batch_size < 1:
             raise ValueError(f"batch_size: expected 1 or more, got {batch_size}")
+        if workers < 1 or (vectorized and workers > 1):
+            raise ValueError(f"workers: expected 1 or more, and 1 for a vectorized loss, got {workers}")
         if held_out and sorted(held_out) != sorted(data):
             raise ValueError(f"held_out: expected the columns of data {sorted(data)}, got {sorted(held_out)}")
-        self._loss, self._start, self._vectorized = loss, start, vectorized
+        self._loss, self._start, self._vectorized, self._workers = loss, start, vectorized, workers
         self.data, self.held_out, self.batch_size = data, held_out, batch_size
         self.scales, self.settings = scales, settings
 
@@ -98,11 +104,11 @@ class FunctionTask(Task):
 
     def losses(self, members: Members, batch: Batch) -> Float32Array:
         rows = (batch.rows,) if self.data else ()
+        assert isinstance(members, ArrayMembers)
         if self._vectorized:
-            assert isinstance(members, ArrayMembers)
             repeated = ({k: v.repeat(members.group_size, axis=0) for k, v in columns.items()} for columns in rows)
             return self._checked(self._loss(members.stacked(), *repeated), (len(members),))
-        losses: Float32Array = members(self._checked_loss, *rows)
+        losses: Float32Array = members(self._checked_loss, *rows, workers=self._workers)
         return losses
 
     def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:  # noqa: ARG002

@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.function import FunctionTask, function
 from fedlearn.tasks.task import Batch, flat_weights
+from tests.patience import LIMIT_S
 
 Arrays = Mapping[str, Float32Array]
 START = {"matrix": [[1.0, 2.0], [3.0, 4.0]], "vector": [5.0, 6.0]}
@@ -173,3 +175,22 @@ def test_columns_that_do_not_fit_together_are_refused() -> None:
 def test_noise_reaches_every_tensor() -> None:
     task = function(summed, START)
     assert all(np.any(entry.noise if isinstance(entry, Dense) else entry.rows) for entry in noise_of(task))
+
+
+def test_so_many_workers_call_the_loss_at_the_same_time() -> None:
+    together = Barrier(GROUP_SIZE, timeout=LIMIT_S)
+
+    def meeting(arrays: Arrays, rows: Arrays) -> float:
+        together.wait()
+        return weighed(arrays, rows)
+
+    one, many = (
+        function(loss, START, DATA, batch_size=2, workers=n) for loss, n in ((weighed, 1), (meeting, GROUP_SIZE))
+    )
+    np.testing.assert_array_equal(losses_of(many, ROWS), losses_of(one, ROWS))
+
+
+@pytest.mark.parametrize(("workers", "vectorized"), [(0, False), (-1, False), (2, True)])
+def test_workers_that_make_no_sense_are_refused(workers: int, vectorized: bool) -> None:
+    with pytest.raises(ValueError, match=f"workers: expected 1 or more, and 1 for a vectorized loss, got {workers}"):
+        function(summed, START, workers=workers, vectorized=vectorized)

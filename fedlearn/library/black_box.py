@@ -1,0 +1,221 @@
+"""Losses that a service or a program computes, for `fedlearn.function` and `fedlearn.minimize`.
+
+What is sent is JSON: the arrays by name as nested lists, an array without a name as "x", and the rows of data, if there
+are any, as "rows". What comes back is JSON, too: a number, or an object whose "loss" is one.
+"""
+
+import subprocess
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from http.client import HTTPException
+from threading import Lock
+from typing import Any, final
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+import msgspec
+import numpy as np
+
+from fedlearn.system.processes import end_family
+
+PAUSE_S = 0.5
+"""Seconds before the second attempt; each further pause is twice as long."""
+
+MOST_FAILED_IN_A_ROW = 10
+"""Evaluations that may fail one after another before it is no member's fault."""
+
+MAX_ANSWER_BYTES = 2**20
+SHOWN_CHARACTERS = 200
+"""The most characters of an answer that an error repeats."""
+
+_TRIED_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+"""Statuses of HTTP that may be others the next time."""
+
+_decoder = msgspec.json.Decoder()
+
+
+class EvaluationError(RuntimeError):
+    """Raised where a service or a program gives no losses, and asking again is no use."""
+
+
+class AttemptError(Exception):
+    """Raised where one attempt came to nothing, and another may not."""
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What was asked of a black box so far."""
+
+    evaluations: int = 0
+    """Number of losses that were asked for."""
+    repeated: int = 0
+    """Number of attempts after the first ones."""
+    failed: int = 0
+    """Number of losses that no attempt gave."""
+
+
+@final
+class BlackBox:
+    """A loss that is computed elsewhere; several threads may call it at the same time.
+
+    A loss that no attempt gave is nan, so its member does not count, and a warning says why.
+    """
+
+    def __init__(self, attempt: Callable[[bytes], bytes], *, attempts: int) -> None:
+        """`attempt` maps the JSON of the arrays to that of a loss, or raises an AttemptError."""
+        if attempts < 1:
+            raise ValueError(f"attempts: expected 1 or more, got {attempts}")
+        self._attempt, self._attempts = attempt, attempts
+        self._lock = Lock()
+        self._failed_in_a_row = 0
+        self.counts = Counts()
+
+    def __call__(self, arrays: Any, rows: Mapping[str, Any] | None = None) -> float:  # noqa: ANN401 (array, or by name)
+        """The loss of these arrays, on these rows of data.
+
+        Raises:
+            EvaluationError: no attempt gave one of the last losses, or the answer is no loss.
+        """
+        body = _encoded(arrays, rows)
+        self._count(evaluations=1)
+        for number in range(self._attempts):
+            if number:
+                time.sleep(PAUSE_S * 2 ** (number - 1))
+                self._count(repeated=1)
+            try:
+                loss = _loss_in(self._attempt(body))
+            except AttemptError as error:
+                why = str(error)
+            else:
+                self._failed_in_a_row = 0
+                return loss
+        return self._give_up(why)
+
+    def _give_up(self, why: str) -> float:
+        self._count(failed=1)
+        self._failed_in_a_row += 1
+        if self._failed_in_a_row >= MOST_FAILED_IN_A_ROW:
+            raise EvaluationError(f"{why}; {MOST_FAILED_IN_A_ROW} evaluations failed one after another: is it there?")
+        warnings.warn(f"{why}; the loss does not count", RuntimeWarning, stacklevel=3)
+        return float("nan")
+
+    def _count(self, **more: int) -> None:
+        with self._lock:
+            now = {name: getattr(self.counts, name) + number for name, number in more.items()}
+            self.counts = msgspec.structs.replace(self.counts, **now)
+
+
+def http_service(
+    url: str, *, timeout: float = 60.0, attempts: int = 3, headers: Mapping[str, str] | None = None
+) -> BlackBox:
+    """A loss that a service over HTTP computes: the arrays are posted to `url` as JSON, the answer is a number.
+
+    An attempt takes at most `timeout` seconds. Another one follows a broken connection, a timeout, and the statuses
+    408, 425, 429, 500, 502, 503 and 504; other statuses from 400 on are an error at once. `headers` are sent along,
+    such as a token.
+
+    >>> loss = http_service("http://127.0.0.1:8000/simulate", timeout=600.0)
+
+    Raises:
+        ValueError: `url` is none of HTTP, or a number is out of its range.
+    """
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise ValueError(f"url: expected http://HOST:PORT/PATH or https://, got {url!r}")
+    _check_timeout(timeout)
+    asked = Request(url, method="POST", headers={"Content-Type": "application/json", **(headers or {})})
+
+    def attempt(body: bytes) -> bytes:
+        request = Request(asked.full_url, body, dict(asked.header_items()), method="POST")
+        try:
+            with urlopen(request, timeout=timeout) as response:
+                return bytes(response.read(MAX_ANSWER_BYTES))
+        except HTTPError as error:
+            why = f"{url}: answered {error.code} {error.reason}: {_shown(error.read(MAX_ANSWER_BYTES))}"
+            raise (AttemptError if error.code in _TRIED_AGAIN else EvaluationError)(why) from error
+        except (OSError, HTTPException) as error:
+            raise AttemptError(f"{url}: {error or type(error).__name__}") from error
+
+    return BlackBox(attempt, attempts=attempts)
+
+
+def executable(arguments: Sequence[str], *, timeout: float = 600.0, attempts: int = 1) -> BlackBox:
+    """A loss that a program computes: it reads the arrays as JSON, and the last line that it prints is a number.
+
+    Each evaluation starts the program anew, without a shell. After `timeout` seconds it is killed with all that it
+    started. An attempt fails by that, and by an exit code other than 0.
+
+    >>> loss = executable(["./simulate", "--quiet"], timeout=60.0)
+
+    Raises:
+        ValueError: there is no program, or a number is out of its range.
+    """
+    if isinstance(arguments, str) or not arguments:
+        raise ValueError(f'arguments: expected a list such as ["./simulate", "--quiet"], got {arguments!r}')
+    _check_timeout(timeout)
+    name = arguments[0]
+
+    def attempt(body: bytes) -> bytes:
+        try:
+            process = subprocess.Popen(
+                list(arguments),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # so that all that it starts can be ended with it
+            )
+        except OSError as error:
+            raise EvaluationError(f"{name}: it could not be started: {error}") from error
+        try:
+            printed, errors = process.communicate(body, timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            raise AttemptError(f"{name}: it was not done after {timeout:g} s") from error
+        finally:
+            if process.returncode is None:
+                end_family(process)
+                process.communicate()
+        if process.returncode:
+            raise AttemptError(f"{name}: it ended with code {process.returncode}: {_shown(errors)}")
+        return printed.strip().rpartition(b"\n")[2]
+
+    return BlackBox(attempt, attempts=attempts)
+
+
+def _check_timeout(timeout: float) -> None:
+    if not timeout > 0:
+        raise ValueError(f"timeout: expected seconds above 0, got {timeout}")
+
+
+def _encoded(arrays: Any, rows: Mapping[str, Any] | None) -> bytes:  # noqa: ANN401
+    named = dict(arrays) if isinstance(arrays, Mapping) else {"x": arrays}
+    if rows is not None:
+        if "rows" in named:
+            raise ValueError("arrays: expected another name than rows, which is that of the rows of data")
+        named["rows"] = rows
+    return msgspec.json.encode(named, enc_hook=_as_list)
+
+
+def _as_list(value: object) -> object:
+    return np.asarray(value).tolist()
+
+
+def _loss_in(answer: bytes) -> float:
+    """The loss in an answer.
+
+    Raises:
+        EvaluationError: the answer is something else.
+    """
+    try:
+        found = _decoder.decode(answer)
+        loss = found["loss"] if isinstance(found, dict) else found
+        if isinstance(loss, int | float) and not isinstance(loss, bool):
+            return float(loss)
+    except (msgspec.DecodeError, KeyError):
+        with suppress(ValueError):
+            return float(answer)  # nan and inf, which JSON has no words for
+    raise EvaluationError(f'loss: expected JSON such as 0.5 or {{"loss": 0.5}}, got {_shown(answer)!r}')
+
+
+def _shown(answer: bytes) -> str:
+    return answer[:SHOWN_CHARACTERS].decode(errors="replace").strip()
