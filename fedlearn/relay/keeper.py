@@ -1,7 +1,6 @@
 """The state that a relay serves to its volunteers: the replica that it keeps as a volunteer, and recent messages."""
 
 from collections import OrderedDict
-from pathlib import Path
 from random import SystemRandom
 from typing import final
 
@@ -12,16 +11,15 @@ from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.people.authentication import AuthenticationRules
-from fedlearn.coordination.people.credit import Entry
-from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
+from fedlearn.coordination.people.roster import KEPT_BLOCKS
 from fedlearn.coordination.relay.upstream_steps import UpstreamSteps
 from fedlearn.coordination.steps.plan import RunPlan
 from fedlearn.coordination.steps.report import StepReport
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.update import Update
 from fedlearn.net.address import Address, is_loopback
-from fedlearn.server.training.examination import Examination
 from fedlearn.server.training.figures import step_metrics
+from fedlearn.server.training.keeper import Keeper
 from fedlearn.server.training.parts import ReplicaParts
 from fedlearn.server.training.recent import Outgoing, ReplicaMessages
 from fedlearn.server.training.recomputation import audit
@@ -67,8 +65,9 @@ class RelaySettings(msgspec.Struct, frozen=True):
 
 
 @final
-class RelayKeeper:
-    """Serves from a volunteer's replica, which stands before `step` at first; the server above keeps the run."""
+class RelayKeeper(Keeper):
+    """Serves from a volunteer's replica, which stands before `step` at first; the server above keeps the run, takes its
+    orders, credits the relay, and examines the weights."""
 
     def __init__(
         self,
@@ -81,8 +80,6 @@ class RelayKeeper:
         digest: bytes,
     ) -> None:
         self.steps = UpstreamSteps(volunteer.holding.objective.layout)
-        self.update_bytes = 0
-        self.sample_time, self.sample_every = 0.0, 0
         self._holding = volunteer.holding
         self._blocks = blocks
         self._welcome = welcome
@@ -122,10 +119,6 @@ class RelayKeeper:
         lottery = SystemRandom()
         return Coordinator(plan, self.steps, step=step, last=None, digest=digest, now=now, lottery=lottery, rules=rules)
 
-    def order_inbox(self, coordinator: Coordinator) -> None:
-        """Gives None, since orders are given to the server above."""
-        del coordinator
-
     def invitation(self, address: Address) -> str:
         """The command for volunteers; it names the servers above as well, for when the relay is gone."""
         entry = f" --task {self._settings.entry}" if self._settings.entry else ""
@@ -135,9 +128,6 @@ class RelayKeeper:
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:  # noqa: ARG002 (the journal is the server's)
         """A Snapshot of the replica."""
         return [self._messages.snapshot(self.steps.digest)]
-
-    def missed(self, held: Held) -> list[Outgoing] | None:  # noqa: ARG002
-        return None  # row masks follow from data of steps that are over
 
     def data_block(self, name: bytes) -> Outgoing:
         """A block of data, as it came."""
@@ -160,20 +150,6 @@ class RelayKeeper:
         work = self._holding.objective.work_per_member
         return step_metrics(report, StepTraffic(), lambda loss: ("loss", loss), work, digest=self.steps.digest)
 
-    def ending(self, reason: str) -> str:
-        """The given reason: the server above finds out more."""
-        return reason
-
-    def record_verdict(self, verdict: Verdict) -> None:
-        """Does nothing, since the coordinator's notice reports it."""
-
-    def record_credit(self, entry: Entry) -> None:
-        """Does nothing, since the server above credits the relay."""
-
-    def save_checkpoint(self) -> Path | None:
-        """Gives None, since the server above writes checkpoints."""
-        return None
-
     def begun(self) -> Begun:
         """The facts that callbacks are told first; the run's folder and settings are at the server above."""
         unit, step = self._holding.objective.unit, self._begun[0]
@@ -181,7 +157,3 @@ class RelayKeeper:
 
     def copy(self) -> Float32Array:
         return self._holding.replica.weights.copy()
-
-    def examine(self, weights: Float32Array) -> Examination:  # noqa: ARG002
-        """Gives nothing, since the server above examines the weights."""
-        return Examination({}, "")

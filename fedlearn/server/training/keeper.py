@@ -1,7 +1,7 @@
 """The state that a server serves: a replica, blocks of data, the latest Updates, and a place to record events."""
 
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Protocol
 
 from fedlearn.callback import Begun
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
@@ -21,84 +21,105 @@ from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
 from fedlearn.wire.encoding.parcel import Parcel
 
 
-class Keeper(Protocol):
-    """The source that a server serves from: a run's own replica and files, or a relay's replica."""
+class Keeper(ABC):
+    """The source that a server serves from: a run's own replica and files, or a relay's replica.
 
-    update_bytes: int
+    What only a run's own server keeps has a default here, for which nothing is kept.
+    """
+
+    parts: ReplicaParts
+    """Parts of the replica, for crews."""
+    update_bytes: int = 0
     """Length of the last Update on the wire."""
 
     @property
+    @abstractmethod
     def layout(self) -> ParameterLayout:
         """The layout of the weights."""
 
     @property
-    def parts(self) -> ReplicaParts:
-        """Parts of the replica, for crews."""
-
-    @property
+    @abstractmethod
     def run_name(self) -> str:
         """The name of the run that is served."""
 
     @property
+    @abstractmethod
     def snapshot_bytes(self) -> int:
         """Bytes of the weights and of everything that travels with them."""
 
     @property
     def sample_time(self) -> float:
         """Seconds after which the model is looked at again; 0: never."""
+        return 0.0
 
     @property
     def sample_every(self) -> int:
         """Steps after which the model is looked at as well; 0: never."""
+        return 0
 
+    @abstractmethod
     def coordinator(self, now: float, rules: AuthenticationRules | None = None) -> Coordinator:
         """A coordinator that goes on at the replica's step."""
 
+    @abstractmethod
     def begun(self) -> Begun:
         """The facts that callbacks are told first."""
 
-    def order_inbox(self, coordinator: Coordinator) -> OrderInbox | None:
+    def order_inbox(self, coordinator: Coordinator) -> OrderInbox | None:  # noqa: ARG002
         """The inbox of orders for this coordinator; None where there are no orders."""
+        return None
 
+    @abstractmethod
     def copy(self) -> Float32Array:
         """A copy of the weights, which can be looked at while training goes on."""
 
-    def examine(self, weights: Float32Array) -> Examination:
+    def examine(self, weights: Float32Array) -> Examination:  # noqa: ARG002
         """Measures the model with these weights."""
+        return Examination({}, "")
 
+    @abstractmethod
     def invitation(self, address: Address) -> str:
         """The command with which volunteers join at this address."""
 
+    @abstractmethod
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
         """The messages that bring a new volunteer up to date: weights, or, where they may be replayed and are shorter,
         all Updates."""
 
-    def missed(self, held: Held) -> list[Outgoing] | None:
+    def missed(self, held: Held) -> list[Outgoing] | None:  # noqa: ARG002
         """The messages that bring a volunteer up to date that returns with weights; None where it needs a Snapshot."""
+        return None
 
+    @abstractmethod
     def data_block(self, name: bytes) -> Outgoing:
         """A block of data, ready to send."""
 
+    @abstractmethod
     def append(self, update: Update) -> Parcel:
         """Keeps the Update of the replica's next step; gives its parcel."""
 
+    @abstractmethod
     def apply(self, update: Update) -> bytes:
         """Takes the step; gives the digest after it."""
 
+    @abstractmethod
     def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
         """Checks a claim; the replica must stand before its step."""
 
-    def record_verdict(self, verdict: Verdict) -> None:
+    def record_verdict(self, verdict: Verdict) -> None:  # noqa: B027 (a coordinator's notice reports it as well)
         """Records that a claim was false."""
 
-    def record_credit(self, entry: Entry) -> None:
+    def record_credit(self, entry: Entry) -> None:  # noqa: B027
         """Records the contributions of identities."""
 
     def save_checkpoint(self) -> Path | None:
         """Writes a checkpoint of the replica, and gives its path; None where none is kept."""
+        return None
 
+    @abstractmethod
     def record(self, report: StepReport, traffic: StepTraffic) -> StepMetrics:
         """Writes the figures of a step."""
 
     def ending(self, reason: str) -> str:
         """The reason why the run ends, with what can be found out about it here."""
+        return reason

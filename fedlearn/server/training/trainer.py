@@ -34,6 +34,7 @@ from fedlearn.server.training.changing import changed, changes_of, told
 from fedlearn.server.training.examination import Examination, examine
 from fedlearn.server.training.feed import Feed
 from fedlearn.server.training.figures import step_metrics
+from fedlearn.server.training.keeper import Keeper
 from fedlearn.server.training.no_loss import cause
 from fedlearn.server.training.order_inbox import OrderInbox
 from fedlearn.server.training.parts import ReplicaParts
@@ -56,7 +57,7 @@ from fedlearn.wire.messages import DataBlock, Message, Start
 
 
 @final
-class Trainer:
+class Trainer(Keeper):
     """The server's replica, and the journal, checkpoints and metrics of a run; performs what a Coordinator asks for,
     except for sending."""
 
@@ -82,8 +83,6 @@ class Trainer:
         self._feed, self._blocks = feed, tuple(run.prepared.named_blocks)
         if feed is not None:
             self._holding.kept = KEPT_BLOCKS
-        self.update_bytes = 0
-        """Length of the last Update on the wire."""
         self.validation: dict[str, float] = {}
         """Figures of the unperturbed weights, for the next line of metrics."""
 
