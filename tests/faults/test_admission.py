@@ -19,7 +19,6 @@ from tests.faults.callers import Caller, refusal_of, serving, volunteer
 from tests.identities import ADA, BOB, TOKEN, hello_of
 
 Closed = tuple[Path, str]
-NO_UTF8 = bytes([0x96, 1, PROTOCOL_VERSION]) + b"\xa2\xff\xfe\x01\xc4\x00\xc4\x00"
 INSIDER = msgspec.structs.replace(ADA, token=TOKEN)
 
 

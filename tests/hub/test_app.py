@@ -16,8 +16,6 @@ from tests.board.folders import show_status, volunteer
 from tests.hub.conftest import LAYERS, PORT, TEXT, Scripted, ended
 from tests.patience import LIMIT_S
 
-OPERATOR = "/api/jobs"
-
 
 def train(client: TestClient, body: dict[str, Any] = TEXT) -> Scripted:
     client.post("/api/jobs", json=body)

@@ -80,7 +80,7 @@ def test_own_volunteers_are_told_an_address_of_this_machine(tmp_path: Path, host
     assert str(opened(tmp_path, host, tls="off").local_address(5)) in (f"{told}:5", f"fedlearn+plain://{told}:5")
 
 
-def testown_address_is_one_of_this_machine_or_left_open() -> None:
+def test_own_address_is_one_of_this_machine_or_left_open() -> None:
     assert module.own_address() == "HOST" or module.own_address().count(".") == 3
 
 

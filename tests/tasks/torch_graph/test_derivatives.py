@@ -87,7 +87,6 @@ def cell(gates: int) -> tuple[Any, ...]:
 X, Y = rand(2, 3, 4), rand(2, 3, 4, high=0.9)
 MASK = masked([1, 0, 1, 1])
 IMAGE, SEQUENCE, CUBE = rand(2, 4, 5, 5), rand(2, 4, 5), rand(1, 2, 3, 4, 3)
-SCALED = {"bicubic2d": True, "bilinear2d": True, "linear1d": True, "trilinear3d": True}
 PROBABILITIES = rand(3, 4, low=0.1, high=0.9)
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
