@@ -2,16 +2,16 @@
 
 import os
 from pathlib import Path
-from typing import Generic, TypeVar, final
+from typing import Generic, final
 
 import msgspec
+
+from fedlearn.storage.logs.lines import StructType, decoded
 
 PIECE_BYTES = 4 * 2**20
 """Bytes read at a time."""
 
 MAX_LINE_BYTES = 2**20
-
-StructType = TypeVar("StructType", bound=msgspec.Struct)
 
 
 @final
@@ -20,7 +20,7 @@ class GrowingFile(Generic[StructType]):
 
     def __init__(self, path: Path, expected: type[StructType]) -> None:
         self._path = path
-        self._decoder = msgspec.json.Decoder(expected)
+        self._expected, self._decoder = expected, msgspec.json.Decoder(expected)
         self._offset = 0
         self._inode = 0
 
@@ -48,11 +48,5 @@ class GrowingFile(Generic[StructType]):
     def _decoded(self, piece: bytes) -> list[StructType]:
         try:
             return self._decoder.decode_lines(piece)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return [found for line in piece.splitlines() if (found := self._line(line)) is not None]
-
-    def _line(self, line: bytes) -> StructType | None:
-        try:
-            return self._decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
+        except (ValueError, RecursionError):
+            return list(decoded(piece.splitlines(), self._expected))

@@ -63,7 +63,7 @@ def read_last(path: Path, expected: type[StructType], count: int = 1) -> list[St
         wanted = _TAIL_BYTES
         while True:
             file.seek(max(0, size - wanted))
-            found = list(_decoded(file.read(min(size, wanted)).splitlines(), expected))
+            found = list(decoded(file.read(min(size, wanted)).splitlines(), expected))
             if len(found) >= count or wanted >= size:
                 return found[-count:] if count else []
             wanted *= 2
@@ -74,10 +74,11 @@ def read_lines(path: Path, expected: type[StructType]) -> Iterator[StructType]:
     if not path.exists():
         return
     with open(path, "rb") as file:
-        yield from _decoded(file, expected)
+        yield from decoded(file, expected)
 
 
-def _decoded(lines: Iterable[bytes], expected: type[StructType]) -> Iterator[StructType]:
+def decoded(lines: Iterable[bytes], expected: type[StructType]) -> Iterator[StructType]:
+    """The lines that can be read, in order; others are passed over."""
     decoder = msgspec.json.Decoder(expected)
     for line in lines:
         try:

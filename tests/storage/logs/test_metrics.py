@@ -70,7 +70,7 @@ def test_last_steps_are_read_in_order(path: Path, monkeypatch: pytest.MonkeyPatc
 def test_last_step_is_found_without_reading_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in range(1000):
         append_metrics(path, metrics_of(step))
-    decoded, read = lines_module._decoded, 0
+    decoded, read = lines_module.decoded, 0
 
     def record(lines: Iterable[bytes], expected: type[StepMetrics]) -> Iterator[StepMetrics]:
         nonlocal read
@@ -78,7 +78,7 @@ def test_last_step_is_found_without_reading_the_file(path: Path, monkeypatch: py
         read += sum(map(len, kept))
         return decoded(kept, expected)
 
-    monkeypatch.setattr(lines_module, "_decoded", record)
+    monkeypatch.setattr(lines_module, "decoded", record)
     assert read_last_metrics(path) == [metrics_of(999)]
     assert 0 < read < path.stat().st_size / 2
 
