@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.end_to_end.forking import used
 from tests.end_to_end.processes import ended_at_exit, start, wait_for
 from tests.patience import LIMIT_S
 
 LOOK_S = 0.1
+Start = Callable[..., subprocess.Popen[str]]
 
 
 def skip_without(*packages: str) -> None:
@@ -26,6 +28,7 @@ def skip_without(*packages: str) -> None:
     for package in packages:
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed", allow_module_level=True)
+        used.add(package)
 
 
 class Answer(NamedTuple):
@@ -102,7 +105,7 @@ def hub_in(folder: Path, *arguments: str, port: int = 0) -> Iterator[Place]:
 
 @contextmanager
 def devices_of(
-    place: Place, *names: str, job: int | None = None, is_plain: bool = False
+    place: Place, *names: str, job: int | None = None, is_plain: bool = False, begin: Start = start
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """Devices with an identity of their own each, once they are registered; plain ones use all processors."""
     only = [] if job is None else ["--job", str(job)]
@@ -111,7 +114,7 @@ def devices_of(
     for folder in folders:
         folder.mkdir(exist_ok=True)
     processes = [
-        start("fedlearn", "join", *flags, "--name", folder.name, folder=folder, limit_s=2 * LIMIT_S)
+        begin("fedlearn", "join", *flags, "--name", folder.name, folder=folder, limit_s=2 * LIMIT_S)
         for folder in folders
     ]
     with ended_at_exit(*processes):

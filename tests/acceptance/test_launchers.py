@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.acceptance.programs import EXAMPLES, FEDLEARN, STEPS_OF_A_THIRD_S, TORCHRUN, VALLEY, begin, below
+from tests.acceptance.programs import EXAMPLES, FEDLEARN, STEPS_OF_A_THIRD_S, TORCHRUN, VALLEY, begin, begin_anew, below
 from tests.end_to_end.processes import (
     ended_at_exit,
     fedlearn,
@@ -27,7 +27,7 @@ def test_killed_local_volunteer_comes_back_and_ctrl_c_ends_all(tmp_path: Path) -
     with ended_at_exit(server):
         port, _ = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
         order = ("--count", "2", "--server", f"127.0.0.1:{port}", "--", "--task", VALLEY)
-        launched = begin(*FEDLEARN, "launch", "local", *order, folder=tmp_path)
+        launched = begin_anew(*FEDLEARN, "launch", "local", *order, folder=tmp_path)
         with ended_at_exit(launched):
             pid, _ = wait_for(launched, r"local-1 is process (\d+)")
             wait_for(server, "local-1 joined")
@@ -86,7 +86,7 @@ def test_killed_actor_of_ray_comes_back_and_the_run_completes(tmp_path: Path) ->
         port, _ = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
         order = ("--count", "3", "--server", f"127.0.0.1:{port}")
         begun = time.monotonic()
-        launched = begin(*FEDLEARN, "launch", "ray", *order, folder=tmp_path, limit_s=limit_s)
+        launched = begin_anew(*FEDLEARN, "launch", "ray", *order, folder=tmp_path, limit_s=limit_s)
         with ended_at_exit(launched):
             wait_for(server, r"step +\d+ .* 3 volunteers")
             up_s = time.monotonic() - begun

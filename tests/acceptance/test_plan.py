@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.programs import EXAMPLES, FEDLEARN
-from tests.patience import LIMIT_S
+from tests.acceptance.programs import EXAMPLES
+from tests.end_to_end.processes import run
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -17,8 +17,7 @@ RAM_AND_BANDWIDTH = [(8, 20), (16, 10), (8, 10)]
 
 
 def planned(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [*FEDLEARN, "plan", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    return run("-m", "fedlearn", "plan", *arguments, folder=folder)
 
 
 def write_nodes(folder: Path, *, share: float) -> None:

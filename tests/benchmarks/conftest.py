@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.forked import run_main
+from tests.end_to_end.forking import used
+from tests.end_to_end.processes import run
 
 ROOT = Path(__file__).parents[2]
 
 HANGS_AFTER_S = 900.0
 """A benchmark that takes longer will not end; a busy machine is no reason to end one before."""
+
+used.update(("torch", "sklearn"))
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 ReadJson = Callable[..., dict[str, Any]]
@@ -22,16 +25,15 @@ BOUND = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREA
 
 
 @pytest.fixture(scope="session")
-def run_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run_benchmark() -> Run:
     """Runs the benchmark of that name with flags, to its end."""
 
-    def run(name: str, *flags: str) -> "subprocess.CompletedProcess[str]":
+    def run_it(name: str, *flags: str) -> "subprocess.CompletedProcess[str]":
         (path,) = (ROOT / "benchmarks").rglob(f"{name}.py")
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        said = tmp_path_factory.mktemp(name)
-        return run_main(module, *flags, folder=ROOT, said=said, environ=BOUND, limit_s=HANGS_AFTER_S)
+        return run("-m", module, *flags, folder=ROOT, limit_s=HANGS_AFTER_S, **BOUND)
 
-    return run
+    return run_it
 
 
 @pytest.fixture(scope="session")

@@ -10,20 +10,28 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from tests.end_to_end.forking import Forked
 from tests.patience import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
 SHORT_STEPS = ["--time-per-step", "0.3", "--population-limit", "1000000", "--sample-time", "2"]
 
 
-def start(
-    script: str, *arguments: str, folder: Path, limit_s: float = LIMIT_S, **environ: str
+def _start(
+    kind: type[subprocess.Popen[str]],
+    script: str,
+    *arguments: str,
+    folder: Path,
+    limit_s: float = LIMIT_S,
+    **environ: str,
 ) -> subprocess.Popen[str]:
+    """`fedlearn`, or a script."""
     program = ["-m", script] if script == "fedlearn" else [str(ROOT / script)]
-    process = subprocess.Popen(
+    process = kind(
         [sys.executable, *program, *arguments],
         cwd=folder,
         stdout=subprocess.PIPE,
@@ -35,6 +43,11 @@ def start(
     )
     watch(process, limit_s)
     return process
+
+
+start = partial(_start, Forked)
+start_anew = partial(_start, subprocess.Popen)
+"""For tests that look at how a process starts, at its child processes, or need another order of sets: not forked."""
 
 
 def watch(process: subprocess.Popen[str], limit_s: float) -> None:
@@ -80,10 +93,17 @@ def wait_for(process: subprocess.Popen[str], pattern: str) -> tuple[str, str]:
     raise AssertionError(f"{pattern!r} never came:\n{read}")
 
 
+def run(*arguments: str, folder: Path, limit_s: float = LIMIT_S, **environ: str) -> "subprocess.CompletedProcess[str]":
+    """What this Python does with these arguments, forked, to its end."""
+    command, pipe = [sys.executable, *arguments], subprocess.PIPE
+    with Forked(command, cwd=folder, stdout=pipe, stderr=pipe, text=True, env=os.environ | environ) as process:
+        watch(process, limit_s)
+        said, complained = process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, said, complained)
+
+
 def fedlearn(*arguments: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "fedlearn", *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = run("-m", "fedlearn", *arguments, folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

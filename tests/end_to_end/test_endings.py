@@ -21,6 +21,7 @@ from tests.end_to_end.processes import (
     metrics_of,
     output_of,
     start,
+    start_anew,
     wait_for,
 )
 from tests.patience import LIMIT_S
@@ -51,7 +52,7 @@ def test_interrupting_a_client_ends_it_cleanly(tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["server.py", "client.py"])
 def test_interrupting_the_start_is_quiet(tmp_path: Path, script: str) -> None:
     (tmp_path / "msgspec.py").write_text("raise KeyboardInterrupt")
-    process = start(script, folder=tmp_path, PYTHONPATH=str(tmp_path))
+    process = start_anew(script, folder=tmp_path, PYTHONPATH=str(tmp_path))
     with ended_at_exit(process):
         assert output_of(process).read() == ""
         assert process.wait(timeout=LIMIT_S) == 130

@@ -1,12 +1,10 @@
 """docs/first-hour.md, replayed: its commands in its order, on a network small enough to learn in moments."""
 
 import json
-import os
 import re
 import shlex
 import signal
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from tests.end_to_end.processes import (
     free_port,
     metrics_of,
     output_of,
+    run,
     start,
     wait_for,
 )
@@ -114,11 +113,8 @@ def test_newcomers_hour_goes_as_the_page_says(tmp_path: Path) -> None:
         stopped(server)
     assert len(metrics_of(tmp_path)) > n_before
 
-    environ = os.environ | {"PYTHONPATH": str(ROOT)}
     for arguments in LOOK:
-        done = subprocess.run(
-            [sys.executable, "-m", "fedlearn", *arguments], cwd=tmp_path, env=environ, capture_output=True, text=True
-        )
+        done = run("-m", "fedlearn", *arguments, folder=tmp_path, PYTHONPATH=str(ROOT))
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stdout, arguments
     assert (tmp_path / "curve.svg").read_text().startswith("<?xml")

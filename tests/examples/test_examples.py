@@ -2,8 +2,6 @@
 
 import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 
 import fedlearn
 from fedlearn.storage.task_file import load_task
+from tests.end_to_end.processes import run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NEEDS = {
@@ -59,7 +58,8 @@ def test_the_loss_that_the_valley_shows_falls_all_the_way(tmp_path: Path) -> Non
 def test_the_tour_shows_a_step_and_equal_digests() -> None:
     tour = EXAMPLES / "tour.py"
     assert len(tour.read_text().splitlines()) <= 150
-    done = subprocess.run([sys.executable, tour], capture_output=True, text=True, check=True)
+    done = run(str(tour), folder=EXAMPLES)
+    assert done.returncode == 0, done.stderr
     for said in ("Assignment measure members 0 to 3", "Result     their losses are", "Update     utilities"):
         assert said in done.stdout
     digests = re.findall(r"(\w+) is before step 3, with digest (\w+)", done.stdout)

@@ -106,7 +106,7 @@ def churned(
     with (
         serving(folder, *FLAGS, trial_s=0.001, limit_s=duration_s + 120.0) as (server, address),
         link_to(parse_address(address).port) as link,
-        hatching(folder, limit_s=int(duration_s) + 120) as hatchery,
+        hatching(folder) as hatchery,
         beside(hatchery, address),
     ):
         reading = drained(server, said)

@@ -34,7 +34,6 @@ EVENT_S = 1.0
 WARM_UP = 1 / 3
 """Of the time, before memory is measured."""
 
-IMPORTS = ("torch", "fedlearn.tasks.torch_graph.part", "fedlearn.tasks.torch_graph.sharing")
 FLAGS = (
     *("--volunteers", "0", "--population-limit", "64", "--group-size", "16", "--time-per-step", "2", "--tls", "off"),
     *("--joins-per-minute", "0", "--checkpoint-time", "5", "--keep-journal", "8MB", "--sample-time", "0"),
@@ -116,8 +115,8 @@ class Churn:
 
 
 @contextmanager
-def churning(folder: Path, address: str, seed: int, *, limit_s: int) -> Iterator[Churn]:
-    with hatching(folder, limit_s=limit_s, imports=IMPORTS) as hatchery:
+def churning(folder: Path, address: str, seed: int) -> Iterator[Churn]:
+    with hatching(folder) as hatchery:
         yield Churn(hatchery, address, random.Random(seed))
 
 
@@ -131,7 +130,7 @@ def churned(folder: Path, duration_s: float, seed: int) -> list[tuple[float, flo
     with ended_at_exit(server):
         address, _ = wait_for(server, r"join with: .* join (\S+)")
         reading = drained(server, said)
-        with churning(folder, address, seed, limit_s=limit_s) as churn:
+        with churning(folder, address, seed) as churn:
             churn.join()  # which waits for all that children need
             began = time.monotonic()
             while (elapsed_s := time.monotonic() - began) < duration_s:

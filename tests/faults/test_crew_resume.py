@@ -16,7 +16,6 @@ from tests.patience import LIMIT_S
 pytest.importorskip("torch")
 
 SEATS = 3
-IMPORTS = ("torch", "fedlearn.tasks.torch_graph.part", "fedlearn.tasks.torch_graph.sharing")
 FLAGS = ("--seats", str(SEATS), "--volunteers", "0", *STEPS_BY_MEMBERS)
 
 
@@ -24,7 +23,7 @@ def test_seats_of_a_killed_server_are_seated_again_by_the_next_one(tmp_path: Pat
     write_task(tmp_path)
     port = str(free_port())
     flags = ("--task", "task.py:task", "--port", port)
-    with hatching(tmp_path, imports=IMPORTS) as hatchery:
+    with hatching(tmp_path) as hatchery:
         server = start("server.py", *flags, *FLAGS, folder=tmp_path)
         with ended_at_exit(server):
             wait_for(server, "listening on")

@@ -4,13 +4,11 @@ import sys
 
 import pytest
 
-from tests.end_to_end.processes import ROOT
+from tests.end_to_end.processes import ROOT, run
 
 
 def test_changed_conversations_end_in_a_protocol_error_or_are_heard_to_their_end() -> None:
-    script = str(ROOT / "fuzz" / "conversations.py")
-    command = [sys.executable, script, "--cases", "1000", "--seed", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = run("fuzz/conversations.py", "--cases", "1000", "--seed", "1", folder=ROOT)
     assert done.returncode == 0, done.stderr
     print(done.stdout)
     assert re.search(r"^1000 cases from seed 1 .*: no other end$", done.stdout, re.MULTILINE)
@@ -24,8 +22,7 @@ DECODERS = ("npz", "idx", "idx-packed", "graph", "attachment", "message", "activ
 
 @pytest.mark.parametrize("name", ["crews", "relays"])
 def test_peers_that_say_anything_stop_nobody_else(name: str) -> None:
-    command = [sys.executable, str(ROOT / "fuzz" / f"{name}.py"), "--cases", "20", "--seed", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = run(f"fuzz/{name}.py", "--cases", "20", "--seed", "1", folder=ROOT)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(rf"20 cases from seed 1, \d{{3}} messages: the {name} went on\n", done.stdout)
 
@@ -40,13 +37,7 @@ def test_peers_that_say_anything_stop_nobody_else(name: str) -> None:
 )
 def test_what_fuzzing_begins_with_is_read_as_it_should_be(command: list[str]) -> None:
     script, *reader = command
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "fuzz" / script), *reader, "--only-seeds"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
+    done = run(f"fuzz/{script}", *reader, "--only-seeds", folder=ROOT)
     assert done.returncode == 0, done.stderr
     assert re.match(r"\d+ seeds", done.stdout)
 

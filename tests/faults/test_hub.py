@@ -14,6 +14,7 @@ import pytest
 from fedlearn.coordination.status import RunStatus
 from fedlearn.storage.status import read_status
 from tests.acceptance.hubs import Place, devices_of, hub_in
+from tests.end_to_end.processes import start_anew
 from tests.patience import LIMIT_S
 
 pytest.importorskip("torch")
@@ -56,7 +57,7 @@ def trained_by_two(place: Place, *, seats: bool) -> Iterator[list["subprocess.Po
     """A job without end, once two devices work for it and some steps are taken."""
     (place.folder / "tasks" / "mine.py").write_text(TASK)
     assert place.curl("POST", "/api/jobs", JOB).status == 201
-    with devices_of(place, "ada", "bob", job=1) as devices:
+    with devices_of(place, "ada", "bob", job=1, begin=start_anew) as devices:
         if seats:
             assert place.curl("POST", "/api/network/initialize/1", {"split": True}).content["devices"]
         assert place.curl("POST", "/api/network/train/1", FOR_EVER).status == 200

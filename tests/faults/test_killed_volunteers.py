@@ -49,7 +49,7 @@ def test_killing_30_percent_of_the_volunteers_in_each_step_makes_no_step_longer(
     undisturbed, disturbed = list[float](), list[float]()
     with (
         serving(tmp_path, *FLAGS, trial_s=TRIAL_S if n_phases > 1 else 0.02, limit_s=600.0) as (server, address),
-        hatching(tmp_path, limit_s=600) as hatchery,
+        hatching(tmp_path) as hatchery,
     ):
         processes = {name: hatchery.hatch(name, address) for name in map(str, range(N_VOLUNTEERS))}
         until_volunteers(tmp_path, N_VOLUNTEERS)

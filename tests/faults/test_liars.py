@@ -8,34 +8,13 @@ import pytest
 
 from tests.end_to_end.processes import ended_at_exit, fedlearn, metrics_of, output_of, start, wait_for
 from tests.faults.callers import serving, volunteer
+from tests.faults.hatchery import LIAR
 from tests.faults.measures import until_volunteers
 from tests.patience import LIMIT_S
-
-LIAR = """
-import sys
-from fedlearn.client.volunteer import VolunteerReplica
-from fedlearn.commands.command_line import main
-from fedlearn.es.trials import TrialResults
-
-perform, honest_results, n_results = VolunteerReplica.perform, int(sys.argv.pop()), 0
-
-def perform_falsely(self, compute):
-    global n_results
-    result = perform(self, compute)
-    if isinstance(result, TrialResults):
-        n_results += 1
-        if n_results > honest_results:
-            return TrialResults(2 * result.losses.mean() - result.losses, result.estimate)
-    return result
-
-VolunteerReplica.perform = perform_falsely
-sys.exit(main(["join", *sys.argv[1:]]))
-"""
 
 
 @pytest.mark.parametrize("honest_results", [0, 30])
 def test_liar_is_named_and_sent_away_and_an_honest_one_stays(tmp_path: Path, honest_results: int) -> None:
-    (tmp_path / "liar.py").write_text(LIAR)
     with serving(tmp_path, "--volunteers", "1", "--population-limit", "512", "--learning-rate", "1e-4") as (
         server,
         address,
@@ -46,8 +25,9 @@ def test_liar_is_named_and_sent_away_and_an_honest_one_stays(tmp_path: Path, hon
             wait_for(server, "Ada joined")
             wait_for(server, r"^step +\d")
             until_volunteers(tmp_path, 2)
-            script = str(tmp_path / "liar.py")
-            liar = start(script, *flags, str(honest_results), folder=tmp_path, XDG_CONFIG_HOME=str(tmp_path / "liars"))
+            liar = start(
+                str(LIAR), str(honest_results), *flags, folder=tmp_path, XDG_CONFIG_HOME=str(tmp_path / "liars")
+            )
             with ended_at_exit(liar):
                 reason, _ = wait_for(server, r"Mallory left: it was sent away: (.*)")
                 shown, _ = liar.communicate(timeout=LIMIT_S)

@@ -24,7 +24,7 @@ def compared(folder: Path, kinds: list[str], *, n_phases: int, n_steps: int) -> 
     without, beside = list[float](), list[float]()
     with (
         serving(folder, *FLAGS, trial_s=TRIAL_S, limit_s=900.0) as (server, address),
-        hatching(folder, limit_s=900) as hatchery,
+        hatching(folder) as hatchery,
     ):
         for number in range(N_HONEST):
             hatchery.hatch(f"honest {number}", address)

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.end_to_end.processes import ended_at_exit, fedlearn, metrics_of, start, wait_for
+from tests.end_to_end.processes import ended_at_exit, fedlearn, metrics_of, start_anew, wait_for
 from tests.patience import LIMIT_S
 
 TASK = """
@@ -22,7 +22,7 @@ FLAGS += ["--population-limit", "64", "--time-per-step", "1", "--volunteers", "1
 
 def test_servers_own_volunteer_is_back_after_it_was_killed(tmp_path: Path) -> None:
     (tmp_path / "fit.py").write_text(TASK)
-    server = start("server.py", *FLAGS, folder=tmp_path)
+    server = start_anew("server.py", *FLAGS, folder=tmp_path)
     with ended_at_exit(server):
         wait_for(server, r"^step +\d+")
         (volunteer,) = psutil.Process(server.pid).children()
@@ -39,7 +39,7 @@ def test_servers_own_volunteer_is_back_after_it_was_killed(tmp_path: Path) -> No
 @pytest.mark.parametrize(("flags", "first"), [([], 0), (["--step-num", "500"], 500)], ids=["begun", "begun later"])
 def test_run_goes_on_by_itself_when_its_server_is_killed(tmp_path: Path, flags: list[str], first: int) -> None:
     (tmp_path / "fit.py").write_text(TASK)
-    supervisor = start("server.py", *FLAGS, "--supervise", *flags, folder=tmp_path)
+    supervisor = start_anew("server.py", *FLAGS, "--supervise", *flags, folder=tmp_path)
     with ended_at_exit(supervisor):
         port, _ = wait_for(supervisor, r"listening on 127\.0\.0\.1:(\d+)")
         wait_for(supervisor, r"^step +\d+")

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.end_to_end.processes import ended_at_exit, free_port, output_of, start, wait_for
+from tests.end_to_end.processes import ended_at_exit, free_port, output_of, start, start_anew, wait_for
 from tests.patience import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def test_volunteer_takes_part_and_leaves(tmp_path: Path) -> None:
     with ended_at_exit(server):
         wait_for(server, "listening on")
         flags = [*task, "--server", f"127.0.0.1:{port}", "--name", "Ada", "--threads", "1", "--on-battery", "yes"]
-        client = start(STAND_IN, "join", *flags, folder=tmp_path, limit_s=40.0)
+        client = start_anew(STAND_IN, "join", *flags, folder=tmp_path, limit_s=40.0)
         with ended_at_exit(client):
             wait_for(server, "Ada joined")
             wait_for(server, r"^step +\d+")
