@@ -244,6 +244,8 @@ def _schema_of(kind: Kind, options: argparse.Namespace) -> Schema:
 def _read_config(path: str | None, *, is_new: bool) -> SourceFile | None:
     if path is None:
         return None
+    if is_task_file(path):
+        raise ConfigError(f"{path}: expected a TOML or JSON file, got a task; --task {path} trains it")
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

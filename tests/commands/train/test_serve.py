@@ -176,6 +176,13 @@ def test_file_that_can_not_be_read_is_named(served: Serve, tmp_path: Path, conte
         served("run.toml")
 
 
+def test_a_task_in_place_of_a_configuration_is_told_its_flag(served: Serve, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"fit\.py:task: expected a TOML or JSON file, got a task; --task fit\.py:task"
+    ):
+        served(write_task(tmp_path))
+
+
 def test_resumed_run_has_what_it_was_begun_with_and_what_is_given_now(
     served: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -358,7 +365,7 @@ def test_a_mesh_is_three_settings() -> None:
     assert parser.parse_args(["--mesh", "crews=3,shards=2", "--volunteers", "0"]).volunteers == "0"
 
 
-@pytest.mark.parametrize("text", ["crews=2", "crews=0,shards=2", "2,2", "crews=2,shards=2,more"])
+@pytest.mark.parametrize("text", ["crews=2", "crews=0,shards=2", "crews=2,shards=0", "2,2", "crews=2,shards=2,more"])
 def test_what_is_no_mesh_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     parser = Parser()
     add_serve(parser)
