@@ -35,7 +35,9 @@ def n_outputs(space: spaces.Space[Any]) -> int:
     """
     if isinstance(space, spaces.Discrete):
         return int(space.n)
-    if isinstance(space, spaces.Box):
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.sum())
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
         return int(np.prod(space.shape))
     raise ValueError(f"action: expected a function from outputs to actions of {space}, got none")
 
@@ -43,13 +45,18 @@ def n_outputs(space: spaces.Space[Any]) -> int:
 def actor(space: spaces.Space[Any]) -> Act:
     """The usual conversion of outputs [..., n] to actions [..., *shape].
 
-    A discrete action is the number of the largest output. Outputs from -1 to 1 reach all of a bounded action, and
-    larger ones are clipped; where a bound is infinite, outputs are actions.
+    A discrete action is the number of the largest output; of several discrete ones, each has outputs of its own. A
+    binary one is 1 where its output is above 0. Outputs from -1 to 1 reach all of a bounded action, and larger ones are
+    clipped; where a bound is infinite, outputs are actions.
     """
     n = n_outputs(space)
     if isinstance(space, spaces.Discrete):
         start = space.start
         return lambda outputs: start + outputs.argmax(axis=-1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return _chosen(space)
+    if isinstance(space, spaces.MultiBinary):
+        return lambda outputs: (outputs > 0).reshape(*outputs.shape[:-1], *space.shape).astype(space.dtype)
     assert isinstance(space, spaces.Box)
     low, high = space.low.astype(np.float64).reshape(n), space.high.astype(np.float64).reshape(n)
     is_bounded = np.isfinite(low) & np.isfinite(high)
@@ -58,5 +65,16 @@ def actor(space: spaces.Space[Any]) -> Act:
     def act(outputs: NDArray[Any]) -> NDArray[Any]:
         actions: NDArray[Any] = np.clip(middle + reach * outputs, low, high)
         return actions.reshape(*outputs.shape[:-1], *space.shape).astype(space.dtype)
+
+    return act
+
+
+def _chosen(space: spaces.MultiDiscrete) -> Act:
+    """The conversion to several discrete actions, whose outputs follow one another."""
+    ends = np.cumsum(space.nvec)[:-1]
+
+    def act(outputs: NDArray[Any]) -> NDArray[Any]:
+        largest = [own.argmax(axis=-1) for own in np.split(outputs, ends, axis=-1)]
+        return (np.stack(largest, axis=-1).reshape(*outputs.shape[:-1], *space.shape) + space.start).astype(space.dtype)
 
     return act

@@ -66,9 +66,9 @@ def environment(
 
     `env` is a registered name or a function that makes an environment. `policy` is a torch module, or a function that
     makes one, from observations [n, ...] to outputs [n, outputs]; with `start`, named arrays to train, it is instead a
-    function `policy(arrays, observations)` that needs no torch. The largest output chooses among discrete actions, and
-    outputs from -1 to 1 reach all of bounded ones; `action`, from outputs [..., n] to actions [..., *shape], replaces
-    this.
+    function `policy(arrays, observations)` that needs no torch. The largest output chooses among discrete actions, of
+    several for each by outputs of its own, and outputs from -1 to 1 reach all of bounded ones; `action`, from outputs
+    [..., n] to actions [..., *shape], replaces this.
 
     A member plays `episodes` episodes of at most `max_steps` steps. With `normalize` observations are normalised by
     their mean and standard deviation, which are measured under random actions at first and travel with the weights.

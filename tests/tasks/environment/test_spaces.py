@@ -18,6 +18,24 @@ def test_the_largest_output_chooses_a_discrete_action() -> None:
     assert n_outputs(spaces.Discrete(3)) == 3
 
 
+def test_each_of_several_discrete_actions_has_outputs_of_its_own() -> None:
+    space = spaces.MultiDiscrete(np.array([[2, 3]]), start=np.array([[0, 4]]))
+    act = actor(space)
+    outputs = np.array([[[0.0, 1.0, 0.0, 9.0, 1.0]], [[1.0, 0.0, 0.0, 1.0, 2.0]]])
+    actions = act(outputs)
+    np.testing.assert_array_equal(actions, [[[[1, 5]]], [[[0, 6]]]])
+    assert all(space.contains(action) for action in actions[:, 0])
+    assert n_outputs(space) == 5
+
+
+def test_a_binary_action_is_one_where_its_output_is_above_zero() -> None:
+    space = spaces.MultiBinary((2, 2))
+    actions = actor(space)(np.array([[-1.0, 1.0, 0.0, 0.1]]))
+    np.testing.assert_array_equal(actions, [[[0, 1], [0, 1]]])
+    assert space.contains(actions[0])
+    assert n_outputs(space) == 4
+
+
 def test_outputs_from_minus_one_to_one_reach_all_of_a_bounded_action() -> None:
     space = spaces.Box(floats([[0.0, -4.0]]), floats([[1.0, 0.0]]))
     actions = actor(space)(np.array([[-1.0, 1.0], [0.0, 0.5], [-7.0, 7.0]]))

@@ -220,8 +220,8 @@ def test_outputs_that_do_not_fit_the_actions_are_named(chase: Callable[..., Made
 
 
 def test_actions_without_a_usual_way_ask_for_one(chase: Callable[..., Made]) -> None:
-    with pytest.raises(ValueError, match="action: expected a function from outputs to actions of MultiBinary"):
-        losses_of(environment(chase(spaces.MultiBinary(3)), linear, start=START))
+    with pytest.raises(ValueError, match="action: expected a function from outputs to actions of Tuple"):
+        losses_of(environment(chase(spaces.Tuple((spaces.Discrete(3),))), linear, start=START))
 
 
 def test_an_unknown_environment_is_named() -> None:
