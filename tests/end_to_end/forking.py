@@ -185,6 +185,9 @@ class Forking:
     def _fork(self) -> Request | None:
         line, _ = self._listener.accept()
         data, files, _, _ = socket.recv_fds(line, 2**20, 3)
+        if not data:  # whoever called was killed before it could ask
+            line.close()
+            return None
         request = msgspec.json.decode(data, type=Request)
         import_all(request.imports)
         if (child := os.fork()) == 0:
@@ -203,7 +206,7 @@ class Forking:
         descriptor = os.pidfd_open(child)
         self._lines[descriptor] = child, line
         self._events.register(descriptor, selectors.EVENT_READ)
-        line.send(str(child).encode())
+        _say(line, child)
         return None
 
     def _tell(self, descriptor: int) -> None:
@@ -211,8 +214,13 @@ class Forking:
         self._events.unregister(descriptor)
         os.close(descriptor)
         _, status = os.waitpid(child, 0)
-        with line, suppress(BrokenPipeError):
-            line.send(str(status).encode())
+        with line:
+            _say(line, status)
+
+
+def _say(line: socket.socket, number: int) -> None:
+    with suppress(OSError):  # whoever asked may have been killed
+        line.send(str(number).encode())
 
 
 def import_all(modules: Iterable[str]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.end_to_end.forking import Forked
-from tests.end_to_end.processes import output_of
+from tests.end_to_end.forking import Forked, forks
+from tests.end_to_end.processes import output_of, run
 from tests.patience import LIMIT_S, until
 
 SHOWS = """
@@ -71,3 +72,13 @@ def test_it_ends_with_the_process_whose_test_began_it(tmp_path: Path) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, cwd=Path(__file__).parents[2])
     assert done.returncode == -signal.SIGKILL
     until(lambda: not psutil.pid_exists(int(done.stdout)))
+
+
+def test_who_calls_and_says_nothing_ends_nobody_elses_process(tmp_path: Path) -> None:
+    (tmp_path / "waits.py").write_text(WAITS)
+    with Forked([sys.executable, "waits.py"], cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
+            line.connect(forks().address)
+        assert run("-m", "fedlearn", "--version", folder=tmp_path).returncode == 0
+        assert process.poll() is None
+        process.kill()
