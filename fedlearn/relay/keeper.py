@@ -11,7 +11,7 @@ from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.people.authentication import AuthenticationRules
-from fedlearn.coordination.people.roster import KEPT_BLOCKS
+from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
 from fedlearn.coordination.relay.upstream_steps import UpstreamSteps
 from fedlearn.coordination.steps.plan import RunPlan
 from fedlearn.coordination.steps.report import StepReport
@@ -35,6 +35,9 @@ class Blocks:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, Outgoing] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
     def keep(self, block: DataBlock) -> None:
         """Keeps a block; beyond KEPT_BLOCKS the oldest is dropped."""
@@ -128,6 +131,10 @@ class RelayKeeper(Keeper):
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:  # noqa: ARG002 (the journal is the server's)
         """A Snapshot of the replica."""
         return [self._messages.snapshot(self.steps.digest)]
+
+    def missed(self, held: Held) -> list[Outgoing] | None:
+        has_masks_of_all_steps = not self.layout.is_masked or len(self._blocks) < 2
+        return self._messages.missed(held, self.steps.digest) if has_masks_of_all_steps else None
 
     def data_block(self, name: bytes) -> Outgoing:
         """A block of data, as it came."""

@@ -49,6 +49,7 @@ class Branch:
         self.assigned: list[Assignment] = []
         self.ending = ""
         self.coordinator: Coordinator | None = None
+        self.keeper: RelayKeeper | None = None
         self._below: ServerPerformer | None = None
         self._clock, self._task, self._audit = clock, task, audit
         self._works: deque[Callable[[], None]] = deque()
@@ -169,6 +170,7 @@ class Branch:
         settings = RelaySettings((SERVER,), audit=self._audit)
         keeper = RelayKeeper(self.volunteer, self.blocks, welcome, settings, step=step, digest=digest)
         self.coordinator = keeper.coordinator(self.now())
+        self.keeper = keeper
         self._below = ServerPerformer(keeper, self.coordinator, self, self.kept)
         return self.coordinator, keeper.steps
 

@@ -7,11 +7,13 @@ import pytest
 
 from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import Compute, Evaluate
+from fedlearn.coordination.people.roster import Held
 from fedlearn.coordination.work import slices
 from fedlearn.es.trials import TrialResults
+from fedlearn.es.update import Update
 from fedlearn.simulation.swarm import Participant
 from fedlearn.storage.journal.journal import read_journal
-from fedlearn.wire.messages import Result
+from fedlearn.wire.messages import DataBlock, Result, Start
 from tests.relay.branch import Branch, add_to
 from tests.relay.test_equality import STEPS, WAYS, digest_of, finish, flat, relay_of
 from tests.run_folders import created
@@ -130,6 +132,26 @@ def test_relay_that_was_cut_off_catches_up_and_its_volunteers_with_it(config: Ru
     assert [volunteer.worker.n_steps for volunteer in volunteers] == [12] * 4
     assert relay.metrics[-1].volunteers > 0
     assert not any("replaced" in notice for each in volunteers for notice in each.notices)
+
+
+def test_whoever_comes_back_to_a_relay_is_sent_the_updates_that_it_missed(config: RunConfig, stage_of: StageOf) -> None:
+    stage = stage_of(created(config, steps=12))
+    relay, _ = peopled(stage)
+    assert relay.keeper is not None
+    replica = relay.volunteer.replica
+    assert replica is not None
+    held = Held(replica.step, replica.digest)
+    while replica.step < held.step + 3:
+        assert stage.advance()
+    missed = relay.keeper.missed(held)
+    assert missed is not None
+    (start, _), *updates = missed
+    assert start == Start(held.digest, held.step, held.step + 3, keeps_start=False)
+    assert [message.step for message, _ in updates if isinstance(message, Update)] == [2, 3, 4]
+    assert relay.keeper.missed(Held(held.step, b"otherwis")) is None
+    assert replica.layout.is_masked
+    relay.blocks.keep(DataBlock(b"another block", b""))
+    assert relay.keeper.missed(held) is None  # the row masks of each step follow from its block, and one is sent
 
 
 def test_relay_that_is_sent_other_weights_sends_them_on(config: RunConfig, stage_of: StageOf) -> None:
