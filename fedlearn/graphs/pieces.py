@@ -61,6 +61,12 @@ def stages_of(graph: Graph, cuts: Sequence[int]) -> tuple[Stage, ...]:
     return cut(graph, [places[number - 1] for number in cuts])
 
 
+def crossing_values(graph: Graph) -> frozenset[str]:
+    """Names of the values that cross a place where a checked graph may be cut."""
+    flow = Flow(graph)
+    return frozenset(name for place in _places(flow) for name in flow.crossing(place))
+
+
 def _draws(graph: Graph) -> bool:
     return any(call.operator in DRAWS for call in graph.calls)
 

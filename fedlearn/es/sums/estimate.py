@@ -20,6 +20,7 @@ Int8Array = NDArray[np.int8]
 UInt8Array = NDArray[np.uint8]
 Int32Array = NDArray[np.int32]
 Integers = NDArray[np.int32] | NDArray[np.int64]
+Dither = NDArray[np.uint32] | NDArray[np.uint8]
 Bytes = TypeVar("Bytes", Int8Array, UInt8Array)
 
 MAX_UTILITY = 127
@@ -102,6 +103,22 @@ def encode_packed(layout: ParameterLayout, estimate: Integers, random: UInt8Arra
     What is decoded has the integers as its mean; those beyond 32 bits are clipped. A row of one number has a byte.
     """
     return CodedEstimate(*pack_rows(estimate.astype(np.int64, copy=False), random, layout.row_lengths))
+
+
+def encode_dithered(layout: ParameterLayout, estimate: Integers, random: Dither) -> CodedEstimate:
+    """Encodes the integers [n_parameters], rounded up or down by the random numbers of `dither`: by words to a byte
+    each, by bytes to four bits."""
+    if random.dtype == np.uint8:
+        return encode_packed(layout, estimate, random.view(np.uint8))
+    return encode_randomly(layout, estimate, random.view(np.uint32))
+
+
+def dither(seed: int, step: int, count: int, *, bits: int) -> Dither:
+    """The random numbers by which `count` integers are rounded to so many bits under a group's seed; or a few more."""
+    if bits == 4:
+        return random_bytes(seed, step, count)
+    words: NDArray[np.uint32] = random_words(seed, step, 0, 1, count)[0]
+    return words
 
 
 def random_bytes(seed: int, step: int, count: int) -> UInt8Array:

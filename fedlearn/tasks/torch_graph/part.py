@@ -1,24 +1,36 @@
 """A part of a shared task: one stage of its graph, with the tensors that the stage reads."""
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.noise import member_noise
 from fedlearn.es.replica import UInt8Array
+from fedlearn.es.sums.estimate import CodedEstimate, dither
+from fedlearn.es.sums.moments import Int64Array
+from fedlearn.es.sums.parts import encode_part, shared_rows
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
 from fedlearn.graphs.checks import check
 from fedlearn.graphs.graph import GraphError
-from fedlearn.graphs.pieces import stages_of
+from fedlearn.graphs.pieces import crossing_values, stages_of
 from fedlearn.graphs.shards import sharded
 from fedlearn.tasks.blocks import Columns, drawn_rows, group_words
-from fedlearn.tasks.objective import Values
+from fedlearn.tasks.limits import SUM_BYTES
+from fedlearn.tasks.objective import PartGradients, Values
 from fedlearn.tasks.parts import part_layout
+from fedlearn.tasks.passes import Passes
 from fedlearn.tasks.row_masks import RowReader
 from fedlearn.tasks.task import Device, Task
 from fedlearn.tasks.torch_graph.sharing import limits_of, unpacked
-from fedlearn.tasks.torch_graph.stage_runner import StageRunner
+from fedlearn.tasks.torch_graph.stage_runner import StageGradients, StageRunner
+
+MOST_OF_A_MEMBER = 2.0**40
+"""The bound of a member's derivative in units, which keeps the sum of a lease an integer of 64 bits."""
 
 
 @final
@@ -45,19 +57,23 @@ class GraphPart:
         """
         shared = unpacked(attachment)
         check(shared.graph)
-        stages = stages_of(sharded(shared.graph, shards), cuts)
+        graph = sharded(shared.graph, shards)
+        stages = stages_of(graph, cuts)
         if not 0 <= place < len(stages):
             raise GraphError(f"seat: expected a place from 0 to {len(stages) - 1}, got {place}")
         stage = stages[place]
-        self._runner = StageRunner(stage, shared.frozen, limits=limits_of(max_bytes))
+        limits, crossing = limits_of(max_bytes), crossing_values(graph)
+        self._runner = StageRunner(stage, shared.frozen, limits=limits, crossing=crossing)
         self.whole: ParameterLayout = shared.layout
-        self.layout: ParameterLayout = part_layout(self.whole, [array.name for array in stage.learned])
+        layouts = [part_layout(self.whole, [array.name for array in each.learned]) for each in stages]
+        self.layout: ParameterLayout = layouts[place]
+        self._shared = shared_rows(layouts)
         self.unit = Task.unit
         self.receives: Mapping[str, tuple[int, ...]] = {array.name: array.shape for array in stage.received}
         self.gives: Sequence[str] = stage.outputs
         self._batch_size = shared.graph.inputs[0].shape[0]
         self._reader = RowReader(self.whole, shared.reads, batch_size=self._batch_size, seed=seed)
-        self._seed = seed
+        self._seed, self._passes = seed, Passes(seed)
         self._device: Device = device
         self._threads: int | None = None
 
@@ -76,6 +92,39 @@ class GraphPart:
         noise = member_noise(self.layout, trials, seed=self._seed)
         return self._runner.members(self._rows(data, trials), received, noise)
 
+    def forward(self, data: Columns, trials: Trials, received: Values, *, threads: int) -> Values:
+        self._use(threads)
+        rows = self._member_rows(data, trials)
+        return _stacked(
+            [self._runner.forward(_of(rows, n), _of(received, n)) for n in range(trials.n_members)],
+        )
+
+    def backward(
+        self, data: Columns, trials: Trials, received: Values, cotangents: Values, *, threads: int
+    ) -> PartGradients:
+        self._use(threads)
+        rows, unit = self._member_rows(data, trials), 2.0**trials.perturbation.unit_bits
+        total, is_finite, found = np.zeros(self.layout.size, dtype=np.int64), True, list[StageGradients]()
+        places = {name: slice(begin, begin + size) for name, begin, size in self._places}
+        for n in range(trials.n_members):
+            its = self._runner.backward(_of(rows, n), _of(received, n), _of(cotangents, n))
+            is_finite &= all(np.isfinite(value).all() for value in its.given.values())
+            for name, gradient in its.uses:
+                is_finite &= _add(total[places[name]], gradient, unit)
+            found.append(its)
+        return PartGradients(
+            _stacked([its.given for its in found]), _stacked([its.cotangents for its in found]), total, is_finite
+        )
+
+    def encoded(self, total: Int64Array, trials: Trials) -> CodedEstimate:
+        seed = int(self._words(trials)[0, 0])
+        random = dither(seed, trials.step, self.whole.size, bits=trials.perturbation.sum_bits)
+        return encode_part(self.whole, self.layout, total, random, self._shared)
+
+    @property
+    def backward_bytes(self) -> int:
+        return self._runner.extent.tensor_bytes + self._runner.backward_bytes + SUM_BYTES * self.layout.size
+
     def row_masks(self, update: Update, data: Columns) -> UInt8Array | None:
         return self._reader.row_masks(update, data)
 
@@ -84,7 +133,39 @@ class GraphPart:
             self._runner.use(self._device, threads=threads)
             self._threads = threads
 
+    @property
+    def _places(self) -> list[tuple[str, int, int]]:
+        """Name, first element and number of elements of each tensor of the stage."""
+        sizes = [array.n_bytes // 4 for array in self._runner.stage.learned]
+        names = [array.name for array in self._runner.stage.learned]
+        return list(zip(names, accumulate(sizes, initial=0), sizes, strict=False))
+
+    def _words(self, trials: Trials) -> NDArray[np.uint64]:
+        return group_words(self._seed, trials.step, trials.first_member, trials.n_members, self._batch_size)
+
+    def _member_rows(self, data: Columns, trials: Trials) -> Columns:
+        """The rows of each member without noise."""
+        return self._passes.columns(data, trials, self._words(trials))
+
     def _rows(self, data: Columns, trials: Trials) -> Columns:
         """The rows of the group to which the members of these trials belong."""
         words = group_words(self._seed, trials.step, trials.first_group, 1, self._batch_size)
         return {name: rows[0] for name, rows in drawn_rows(data, words).items()}
+
+
+def _of(values: Columns, member: int) -> Columns:
+    return {name: value[member] for name, value in values.items()}
+
+
+def _stacked(values: Sequence[Values]) -> Values:
+    """The values of members, [members, ...] each."""
+    return {name: np.stack([each[name] for each in values]) for name in values[0]}
+
+
+def _add(total: Int64Array, gradient: Float32Array, unit: float) -> bool:
+    """Adds a gradient in units to integers, whose sum depends on no order; gives whether it is finite."""
+    numbers = gradient.reshape(-1) * np.float64(unit)
+    if not np.isfinite(numbers).all():
+        return False
+    total += np.rint(np.clip(numbers, -MOST_OF_A_MEMBER, MOST_OF_A_MEMBER)).astype(np.int64)
+    return True

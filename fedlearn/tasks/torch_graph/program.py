@@ -6,14 +6,27 @@ from typing import Any, final
 
 import numpy as np
 import torch
+from msgspec import Struct, field
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from fedlearn.graphs.checks import values_read
 from fedlearn.graphs.graph import ArraySpec, Graph, GraphError
 from fedlearn.tasks.torch_graph.arrays import DTYPES, of_constant, to_tensor
 from fedlearn.tasks.torch_graph.segments import segments_of
 from fedlearn.tasks.torch_graph.steps import PreparedCall, Values, plan
+
+
+class Tape(Struct):
+    """What is kept of a run whose results are to be differentiated."""
+
+    crossing: frozenset[str] = frozenset()
+    """Names of values that may cross a cut: these and the derivatives by them have the form in memory that they have
+    when they arrive from elsewhere, on which the order of sums depends."""
+    uses: list[tuple[str, Tensor]] = field(default_factory=list)
+    """The learned tensors that calls read, by name, each in a view of the call's own: so a gradient can be had of each
+    use."""
 
 
 @final
@@ -79,27 +92,36 @@ class Program:
         (loss,) = self.run(rows, {}).values()
         return loss.reshape(())
 
-    def run(self, rows: Mapping[str, Tensor], received: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def run(
+        self, rows: Mapping[str, Tensor], received: Mapping[str, Tensor], tape: Tape | None = None
+    ) -> dict[str, Tensor]:
         """The graph's results, by name, for the rows of one group and the values of the stage before.
+
+        A `tape` is added to where results are to be differentiated.
 
         Raises:
             GraphError: rows or values have other shapes or dtypes than those of the graph.
         """
-        known = dict(self.prepare())
-        for full_name, parameters, name in self._learned:
-            parameter = parameters[name]
-            assert parameter is not None
-            known[full_name] = parameter
+        parameters = self._parameters()
+        known = {**self.prepare(), **parameters}
         for spec in self._graph.inputs:
             known[spec.name] = _checked(rows, spec)
         for spec in self._graph.received:
             known[spec.name] = _checked(received, spec)
         *again, last = self._segments
         for segment in again:
-            run = partial(_after, segment, known, self._device)
+            run = partial(_after, segment, known, self._device, _views(segment, parameters, tape), tape)
             known = checkpoint(run, use_reentrant=False) if torch.is_grad_enabled() else run()
-        known = _after(last, known, self._device)
+        known = _after(last, known, self._device, _views(last, parameters, tape), tape)
         return {name: known[name] for name in self._graph.outputs}
+
+    def _parameters(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for full_name, parameters, name in self._learned:
+            parameter = parameters[name]
+            assert parameter is not None
+            found[full_name] = parameter
+        return found
 
     @property
     def _device(self) -> torch.device:
@@ -110,12 +132,46 @@ class Program:
         return device
 
 
-def _after(steps: Sequence[PreparedCall], known: Values, device: torch.device) -> Values:
-    """The values that are known after these calls; `known` stays as it is."""
-    values = dict(known)
+def _views(steps: Sequence[PreparedCall], parameters: Values, tape: Tape | None) -> list[Values]:
+    """Views of the learned tensors that each call reads, which the tape has from now on; none without a tape."""
+    if tape is None:
+        return []
+    found: list[Values] = []
     for step in steps:
+        read = [name for name in dict.fromkeys(values_read(step.call)) if name in parameters]
+        found.append({name: parameters[name].view_as(parameters[name]) for name in read})
+        tape.uses.extend(found[-1].items())
+    return found
+
+
+def _after(
+    steps: Sequence[PreparedCall], known: Values, device: torch.device, views: Sequence[Values], tape: Tape | None
+) -> Values:
+    """The values that are known after these calls, which read learned tensors in their `views`; `known` stays as it
+    is."""
+    values = dict(known)
+    for number, step in enumerate(steps):
+        if tape is None:
+            step.run(values, device)
+            continue
+        values.update(views[number])
         step.run(values, device)
+        for name in step.call.results:
+            if name in tape.crossing and name in values:
+                values[name] = _Crossing.apply(values[name])  # type: ignore[no-untyped-call]
     return values
+
+
+class _Crossing(torch.autograd.Function):
+    """Gives a value, and the derivative by it, one after another in memory."""
+
+    @staticmethod
+    def forward(_: object, value: Tensor) -> Tensor:
+        return value.contiguous()
+
+    @staticmethod
+    def backward(_: object, derivative: Tensor) -> Tensor:
+        return derivative.contiguous()
 
 
 def _register(module: nn.Module, spec: ArraySpec, tensor: Tensor) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from math import prod
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -23,8 +23,9 @@ from fedlearn.tasks.torch.members.trial import Subject
 from fedlearn.tasks.torch.module_task import computing
 from fedlearn.tasks.torch.trees import as_tensors as columns_as_tensors
 from fedlearn.tasks.torch_graph.export.refusals import first_line
+from fedlearn.tasks.torch_graph.graph_task import GRADIENT_MEMBERS
 from fedlearn.tasks.torch_graph.measure import GraphSize, measure
-from fedlearn.tasks.torch_graph.program import Program
+from fedlearn.tasks.torch_graph.program import Program, Tape
 
 Values = Mapping[str, Float32Array]
 """The arrays that cross a cut, by name."""
@@ -32,6 +33,17 @@ Values = Mapping[str, Float32Array]
 
 _ALIGNMENT = 64
 """The alignment of PyTorch's own memory, in bytes; kernels may sum memory of other alignment in another order."""
+
+
+class StageGradients(NamedTuple):
+    """The derivatives of one group's loss that a stage finds, and what its unperturbed weights give."""
+
+    given: Values
+    """What the stage hands on; of the last stage, the loss."""
+    cotangents: Values
+    """The derivatives by what the stage received, by name."""
+    uses: Sequence[tuple[str, Float32Array]]
+    """For each call that reads a learned tensor, the tensor's name and the derivative by what that call read."""
 
 
 @final
@@ -42,16 +54,27 @@ class StageRunner:
     number of threads and the same members at once, since the number of members in a product decides the order of sums.
     """
 
-    def __init__(self, stage: Stage, frozen: Mapping[str, NDArray[Any]], *, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        frozen: Mapping[str, NDArray[Any]],
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        crossing: frozenset[str] = frozenset(),
+    ) -> None:
         """Makes a stage whose weights are zeros until loaded, and which keeps those of the `frozen` arrays that it
-        reads.
+        reads. Of the values in the whole graph those in `crossing` may cross a cut.
 
         Raises:
             GraphError: the stage is not well formed, asks for more than `limits`, or frozen arrays are missing.
         """
-        self.stage = stage
+        self.stage, self._crossing = stage, crossing
         self.extent: GraphSize = measure(stage, limits)
         self._program = Program(stage, frozen)
+        names = [name for call in stage.calls for name in call.results]
+        result_bytes = {name: form.n_bytes for name, form in zip(names, self.extent.forms, strict=True)}
+        self.backward_bytes = self._program.fit(result_bytes, GRADIENT_MEMBERS * limits.max_bytes)
+        """Bytes of memory that `backward` takes for results and derivatives."""
         self._parameters: dict[str, Tensor] = dict(self._program.module.named_parameters())
         self._device, self._threads = torch.device("cpu"), 0
         self.load(np.zeros(sum(prod(spec.shape) for spec in stage.learned), dtype=np.float32))
@@ -77,6 +100,46 @@ class StageRunner:
         """
         given = self._received(received)
         return self._run(lambda: self._program.run(self._rows(rows), given))
+
+    def forward(self, rows: Columns, received: Values) -> Values:
+        """The values of `unperturbed` in the digits of `backward`: where PyTorch records, some of its kernels differ.
+
+        Raises:
+            GraphError: rows or values do not fit the stage.
+        """
+        return self._run(lambda: self._recorded(rows, received, Tape(self._crossing))[1])
+
+    def backward(self, rows: Columns, received: Values, cotangents: Values) -> StageGradients:
+        """The derivatives of a group's loss by what the stage received, and by its tensors.
+
+        `cotangents` are those by what the stage hands on, as the next stage found them; none at the last one. The
+        forward pass is run once more, so that nothing has to be kept of it.
+
+        Raises:
+            GraphError: rows or values do not fit the stage, or PyTorch cannot differentiate it.
+        """
+        seeds = {name: _tensor(value).to(self._device) for name, value in cotangents.items()}
+        tape, found = Tape(self._crossing), list[Tensor]()
+
+        def differentiated() -> dict[str, Tensor]:
+            given, results = self._recorded(rows, received, tape)
+            found.extend(_gradients(results, seeds, [*given.values(), *(view for _, view in tape.uses)]))
+            return results
+
+        results = self._run(differentiated)
+        arrays = [np.asarray(gradient.cpu().contiguous()) for gradient in found]
+        n_received = len(self.stage.received)
+        return StageGradients(
+            results,
+            {spec.name: array for spec, array in zip(self.stage.received, arrays, strict=False)},
+            [(name, array) for (name, _), array in zip(tape.uses, arrays[n_received:], strict=True)],
+        )
+
+    def _recorded(self, rows: Columns, received: Values, tape: Tape) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The received values and the results, in a graph that PyTorch can go back through."""
+        given = {name: value.requires_grad_() for name, value in self._received(received).items()}
+        with torch.enable_grad():
+            return given, self._program.run(self._rows(rows), given, tape)
 
     def members(self, rows: Columns, received: Values, noise: Sequence[TensorNoise]) -> Values:
         """The values that some members of the group give, batched; values received and given are [members, ...].
@@ -116,7 +179,15 @@ class StageRunner:
                     f"stage: expected rows and values that it can run on: {first_line(str(error))}; "
                     "all seats of a crew must have the same graph and data"
                 ) from error
-            return {name: np.asarray(result.cpu().contiguous()) for name, result in results.items()}
+            return {name: np.asarray(result.detach().cpu().contiguous()) for name, result in results.items()}
+
+
+def _gradients(results: Mapping[str, Tensor], seeds: Mapping[str, Tensor], by: Sequence[Tensor]) -> list[Tensor]:
+    """The derivatives by some tensors, of a loss, or as `seeds` has those by the results; zeros by what is not used."""
+    reached = {name: result for name, result in results.items() if result.requires_grad}
+    outer = [seeds[name] if seeds else torch.ones_like(result) for name, result in reached.items()]
+    found = torch.autograd.grad(list(reached.values()), by, outer, allow_unused=True)
+    return [torch.zeros_like(one) if part is None else part for one, part in zip(by, found, strict=True)]
 
 
 def _tensor(array: Float32Array) -> Tensor:

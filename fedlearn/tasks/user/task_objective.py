@@ -9,15 +9,15 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-import es_core
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import member_noise
 from fedlearn.es.replica import UInt8Array
-from fedlearn.es.sums.estimate import encode_packed, encode_randomly, random_bytes
+from fedlearn.es.sums.estimate import dither, encode_dithered
 from fedlearn.es.sums.moments import Int64Array
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns, drawn_rows, group_words, n_rows
+from fedlearn.tasks.limits import SUM_BYTES
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.passes import Passes
 from fedlearn.tasks.row_masks import RowReader
@@ -26,9 +26,6 @@ from fedlearn.tasks.user.local_steps import local_steps
 
 NOISE_BYTES = 2**28
 """The most bytes of noise of the members that run in one call."""
-
-SUM_BYTES = 48
-"""Bytes of a parameter's sum of gradients: in PyTorch's floats, in double ones, as integers and as random words."""
 
 LOCAL_BYTES = 48
 """Bytes of a parameter in local steps: its weight, the optimizer's state, the gradient, and what a step makes of it."""
@@ -89,18 +86,14 @@ class TaskObjective(Objective):
         # Each member has rows of its own.
         words = group_words(self._seed, trials.step, trials.first_member, trials.n_members, self.task.batch_size)
         with self._computing(threads):
-            batch = self._batch(data, trials, words)
+            batch = Batch(self._passes.columns(data, trials, words), tuple(words[:, 0].tolist()))
             found = self._found(weights, batch, trials, threads=threads)
         with np.errstate(over="ignore"):  # of sums that are clipped anyway
             total = found.total * np.float32(2.0**trials.perturbation.unit_bits)
         np.rint(np.clip(total, -GREATEST_SUM, GREATEST_SUM, out=total), out=total)
         summed, seed = total.astype(np.int64), int(words[0, 0])
-        if trials.perturbation.sum_bits == 4:
-            estimate = encode_packed(self.layout, summed, random_bytes(seed, trials.step, self.layout.size))
-        else:
-            dither = es_core.random_words(seed, trials.step, 0, 1, self.layout.size)[0]
-            estimate = encode_randomly(self.layout, summed, dither)
-        return TrialResults(found.losses, estimate)
+        random = dither(seed, trials.step, self.layout.size, bits=trials.perturbation.sum_bits)
+        return TrialResults(found.losses, encode_dithered(self.layout, summed, random))
 
     def _found(self, weights: Float32Array, batch: Batch, trials: Trials, *, threads: int) -> LossGradients:
         """The losses of members and the sum over groups; the batch has rows for each member.
@@ -125,16 +118,6 @@ class TaskObjective(Objective):
             losses.append(found.losses)
             total += found.total
         return LossGradients(np.concatenate(losses), total.astype(np.float32))
-
-    def _batch(self, data: Columns, trials: Trials, words: NDArray[np.uint64]) -> Batch:
-        """The rows of each member, which begin where those of the members before it end, or are drawn by `words`."""
-        per_step = trials.perturbation.pass_members
-        if not (per_step and data):
-            return _batch_of(data, words)
-        size = self.task.batch_size
-        first, count = (trials.step * per_step + trials.first_member) * size, trials.n_members * size
-        rows = self._passes.rows(first, count, n_rows=n_rows(data)).reshape(-1, size)
-        return Batch({name: column[rows] for name, column in data.items()}, tuple(words[:, 0].tolist()))
 
     def first_gradient(self, weights: Float32Array, data: Columns) -> LossGradients:
         """The loss and the gradient for the rows of the first group of step 0.

@@ -3,13 +3,18 @@ import numpy as np
 import pytest
 
 from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.sums.estimate import CodedEstimate, decode_estimate, dither
+from fedlearn.es.sums.parts import join_parts
 from fedlearn.es.trials import Trials
 from fedlearn.graphs.graph import GraphError
+from fedlearn.tasks.blocks import group_words
+from fedlearn.tasks.objective import Values
 
 torch = pytest.importorskip("torch")
 
-from fedlearn.tasks.limits import UNBOUNDED  # noqa: E402
+from fedlearn.tasks.limits import SUM_BYTES, UNBOUNDED  # noqa: E402
 from fedlearn.tasks.torch_graph.part import GraphPart  # noqa: E402
+from fedlearn.tasks.user.task_objective import TaskObjective  # noqa: E402
 from tests.tasks.torch_graph.shared import CUTS, N_PIECES, attachment, task, weights  # noqa: E402
 
 SEED = 5
@@ -59,6 +64,66 @@ def test_each_part_holds_its_tensors_and_says_what_goes_on() -> None:
     assert [list(p.receives) for p in parts[1:]] == [list(p.gives) for p in parts[:2]]
     assert len(parts[1].receives) == 2, "what skips the layers is passed on"
     assert all(p.member_bytes() >= 4 * p.layout.size for p in parts)
+
+
+NOTHING = Perturbation(1.0, 1, space="nothing", unit_bits=20)
+GRADIENTS = Trials(step=3, perturbation=NOTHING, group_size=1, first_member=16, n_members=3)
+
+
+def gradients(cuts: tuple[int, ...], trials: Trials = GRADIENTS) -> tuple[bytes, bytes, bytes]:
+    """The losses of members that go through all parts and back, and the sum of all parts, as bytes."""
+    parts, data = [part(place, cuts) for place in range(len(cuts) + 1)], task().data
+    received: list[Values] = [{}]
+    for each in parts[:-1]:
+        received.append(each.forward(data, trials, received[-1], threads=1))
+    cotangents: Values = {}
+    sums = []
+    for each, its in zip(reversed(parts), reversed(received), strict=True):
+        found = each.backward(data, trials, its, cotangents, threads=1)
+        assert found.is_finite
+        if not cotangents:
+            (lost,) = found.given.values()
+        cotangents = found.cotangents
+        sums.append((each.layout, each.encoded(found.total, trials)))
+    random = dither(int(group_words(SEED, 3, 16, 1, 8)[0, 0]), 3, parts[0].whole.size, bits=8)
+    joined = join_parts(parts[0].whole, sums, random)
+    return lost.tobytes(), joined.numbers.tobytes(), joined.shifts.tobytes()
+
+
+def test_parts_together_sum_the_gradients_that_one_sums() -> None:
+    alone = gradients(())
+    assert gradients(CUTS) == gradients(tuple(range(1, N_PIECES))) == alone
+    losses, numbers, shifts = alone
+    objective = TaskObjective(task(), seed=SEED)
+    own = objective.gradient_sum(weights(), task().data, GRADIENTS, threads=1)
+    np.testing.assert_allclose(np.frombuffer(losses, np.float32), own.losses, rtol=1e-6)
+    found = CodedEstimate(np.frombuffer(numbers, np.int8), np.frombuffer(shifts, np.uint8))
+    whole, expected = objective.layout, decode_estimate(objective.layout, own.estimate)
+    assert np.abs(decode_estimate(whole, found) - expected).max() <= 2 ** int(own.estimate.shifts.max())
+    assert np.abs(expected).max() > 2**12
+
+
+def test_members_without_noise_have_rows_of_their_own_or_those_of_passes() -> None:
+    one = msgspec.structs.replace(GRADIENTS, n_members=1)
+    later = msgspec.structs.replace(GRADIENTS, first_member=18, n_members=1)
+    first = part(0)
+    three, _ = first.forward(task().data, GRADIENTS, {}, threads=1).values()
+    last, _ = first.forward(task().data, later, {}, threads=1).values()
+    assert three[2].tobytes() == last[0].tobytes() != three[0].tobytes()
+    passes = msgspec.structs.replace(one, perturbation=msgspec.structs.replace(NOTHING, pass_members=20))
+    assert gradients(CUTS, passes) == gradients((), passes) != gradients((), one)
+
+
+def test_a_derivative_that_is_not_finite_is_told() -> None:
+    last = part(0, ())
+    last.load(np.full(last.layout.size, np.inf, dtype=np.float32))
+    assert not last.backward(task().data, GRADIENTS, {}, {}, threads=1).is_finite
+
+
+def test_the_memory_of_the_way_back_grows_with_what_the_part_computes() -> None:
+    whole, first = part(0, ()), part(0)
+    assert first.backward_bytes < whole.backward_bytes
+    assert whole.backward_bytes > whole.member_bytes() + SUM_BYTES * whole.layout.size
 
 
 @pytest.mark.parametrize("place", [3, 2**62])

@@ -8,7 +8,7 @@ from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.graphs.checks import Limits
 from fedlearn.graphs.graph import Graph, GraphError
-from fedlearn.graphs.pieces import pieces, stages_of
+from fedlearn.graphs.pieces import crossing_values, pieces, stages_of
 from fedlearn.graphs.stages import Stage
 from fedlearn.tasks.task import flat_weights
 
@@ -18,7 +18,7 @@ import safetensors.torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from fedlearn.tasks.torch.supervised import Supervised, supervised  # noqa: E402
-from fedlearn.tasks.torch_graph.export.export import ExportedGraph  # noqa: E402
+from fedlearn.tasks.torch_graph.export.export import ExportedGraph, export  # noqa: E402
 from fedlearn.tasks.torch_graph.stage_runner import StageRunner, Values  # noqa: E402
 
 Case = tuple[nn.Module, Callable[[nn.Module, dict[str, Tensor]], Tensor], dict[str, Tensor], ExportedGraph]
@@ -38,7 +38,7 @@ class Crew:
         self.runners = [self._runner(stage, exported) for stage in self.stages]
 
     def _runner(self, stage: Stage, exported: ExportedGraph) -> StageRunner:
-        runner = StageRunner(stage, exported.frozen)
+        runner = StageRunner(stage, exported.frozen, crossing=crossing_values(exported.graph))
         runner.load(flat_weights({array.name: self.task.tensors[array.name] for array in stage.learned}))
         return runner
 
@@ -47,6 +47,22 @@ class Crew:
         for runner in self.runners:
             values = runner.unperturbed(self.rows, values)
         return b"".join(value.tobytes() for value in values.values())
+
+    def gradients(self) -> tuple[float, dict[str, list[bytes]]]:
+        """The loss, and the derivatives by each use of each tensor, as bytes, the latest use first."""
+        passed: list[Values] = [{}]
+        for runner in self.runners[:-1]:
+            passed.append(runner.forward(self.rows, passed[-1]))
+        cotangents: Values = {}
+        found: dict[str, list[bytes]] = {}
+        for place in reversed(range(len(self.runners))):
+            its = self.runners[place].backward(self.rows, passed[place], cotangents)
+            if place == len(self.runners) - 1:
+                (loss,) = its.given.values()
+            cotangents = its.cotangents
+            for name, gradient in reversed(its.uses):
+                found.setdefault(name, []).append(gradient.tobytes())
+        return float(loss), found
 
     def losses(self, n_members: int = WINDOW, rank: int = 1) -> bytes:
         """Of members that are run at once, as bytes."""
@@ -95,6 +111,60 @@ def test_members_of_three_stages_lose_what_those_of_the_whole_do_to_the_bit(case
     assert len(crew.stages) > 1
     assert crew.losses(rank=rank) == whole.losses(rank=rank)
     assert len(whole.losses()) == 4 * WINDOW
+
+
+@pytest.mark.parametrize("case", CASES, indirect=True)
+def test_a_model_cut_anywhere_gives_the_whole_ones_gradient_to_the_bit(case: Case) -> None:
+    graph = case[3].graph
+    loss, expected = Crew(case, []).gradients()
+    for cuts in [*([after] for after in range(1, len(pieces(graph)))), thirds(graph)]:
+        assert Crew(case, cuts).gradients() == (loss, expected)
+
+
+@pytest.mark.parametrize("case", ["transformer"], indirect=True)
+def test_a_stage_that_keeps_little_finds_the_same_gradient(case: Case) -> None:
+    expected, crew = Crew(case, []).gradients(), Crew(case, thirds(case[3].graph))
+    for runner in crew.runners:
+        names = [name for call in runner.stage.calls for name in call.results]
+        result_bytes = {name: form.n_bytes for name, form in zip(names, runner.extent.forms, strict=True)}
+        least = runner._program.fit(result_bytes, 0)
+        assert least < runner.backward_bytes
+    assert crew.gradients() == expected
+
+
+def test_values_that_cross_turned_give_the_same_gradient_to_the_bit() -> None:
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.last = nn.Linear(24, 33), nn.Linear(40, 27), nn.Linear(33, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = torch.tanh(self.second(torch.tanh(self.first(x)).transpose(1, 2)))
+            found: Tensor = self.last(y.transpose(1, 2)).mean(1)
+            return found
+
+    def loss(model: nn.Module, rows: dict[str, Tensor]) -> Tensor:
+        return nn.functional.cross_entropy(model(rows["x"]), rows["y"])
+
+    torch.manual_seed(0)
+    model, rows = Turned(), {"x": torch.randn(16, 40, 24), "y": torch.randint(3, (16,))}
+    case = model, loss, rows, export(model, loss, rows, dict(model.named_parameters()))
+    expected = Crew(case, []).gradients()
+    assert Crew(case, [1]).gradients() == Crew(case, [2]).gradients() == Crew(case, [1, 2]).gradients() == expected
+
+
+@pytest.mark.parametrize("case", CASES, indirect=True)
+def test_the_gradients_of_all_uses_add_up_to_backprops(case: Case) -> None:
+    model, loss_of, rows, exported = case
+    loss, found = Crew(case, thirds(exported.graph)).gradients()
+    expected = loss_of(model, dict(rows))
+    torch.autograd.backward(expected)
+    assert loss == pytest.approx(float(expected.detach()), rel=1e-6)
+    for name, parameter in model.named_parameters():
+        total = np.sum([np.frombuffer(use, np.float32) for use in found[name]], axis=0)
+        assert parameter.grad is not None
+        backprops = parameter.grad.numpy().reshape(-1)
+        np.testing.assert_allclose(total, backprops, atol=1e-5 * np.abs(backprops).max())
 
 
 @pytest.mark.parametrize("case", ["resnet", "transformer", "bert"], indirect=True)
@@ -189,6 +259,23 @@ def test_threads_are_taken_while_the_stage_runs(case: Case) -> None:
     assert seen == [(2, False)]
     assert torch.get_num_threads() == before
     np.testing.assert_allclose(loss, np.frombuffer(expected, np.float32)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("case", ["mlp"], indirect=True)
+def test_cotangents_are_of_what_the_stage_handed_on(case: Case) -> None:
+    lower, upper = Crew(case, [1]).runners
+    crew = Crew(case, [1])
+    values = lower.unperturbed(crew.rows, {})
+    cotangents = upper.backward(crew.rows, values, {}).cotangents
+    assert {name: value.shape for name, value in cotangents.items()} == {name: v.shape for name, v in values.items()}
+    once = lower.backward(crew.rows, {}, cotangents).uses
+    twice = lower.backward(crew.rows, {}, {name: 2 * value for name, value in cotangents.items()}).uses
+    for (_, one), (_, two) in zip(once, twice, strict=True):
+        np.testing.assert_array_equal(2 * one, two)
+    with pytest.raises(GraphError, match="stage before, got None"):
+        upper.backward(crew.rows, {}, {})
+    with pytest.raises(GraphError, match="expected rows and values that it can run on"):
+        lower.backward(crew.rows, {}, {name: value[1:] for name, value in cotangents.items()})
 
 
 @pytest.mark.parametrize("case", ["transformer"], indirect=True)
