@@ -19,7 +19,7 @@ from fedlearn.net.tcp import TcpStream
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.errors import LocalProtocolError
 from fedlearn.wire.introduction import Called, Caller, Ends
-from fedlearn.wire.limits import MAX_SMALL_BYTES, activations_limit_bytes
+from fedlearn.wire.limits import activations_limit_bytes
 from fedlearn.wire.messages import Activations, Farewell, Message, Neighbours, NextSeat, Signature
 from fedlearn.wire.proof import NONCE_BYTES, Identity
 
@@ -76,12 +76,13 @@ class NeighbourLines:
             self._calling = asyncio.create_task(self._call(neighbours, neighbours.next))
 
     def forward(self, activations: Activations) -> None:
-        """Sends to the next seat, if it is connected."""
-        if self._to_next is not None:
+        """Sends to the next seat, or cotangents to the one before, if that is connected."""
+        channel = self._from_before if activations.backward else self._to_next
+        if channel is not None:
             try:
-                self._to_next.send(activations)
+                channel.send(activations)
             except LocalProtocolError as error:
-                self._to_next.drop(str(error))
+                channel.drop(str(error))
 
     def close(self) -> None:
         """Closes all connections."""
@@ -122,7 +123,7 @@ class NeighbourLines:
         called = Called(self._identity, ends, nonce=secrets.token_bytes(NONCE_BYTES))
         largest = activations_limit_bytes(before)
         connection = Connection("next seat", now=time.monotonic(), activations_bytes=largest)
-        channel = Channel(connection, stream, max_queued_bytes=MAX_SMALL_BYTES)
+        channel = Channel(connection, stream, max_queued_bytes=MAX_QUEUED_BYTES)
         is_known = False
 
         def receive(message: Message) -> None:
@@ -180,6 +181,9 @@ class NeighbourLines:
 
         def receive(message: Message) -> None:
             nonlocal parting
+            if isinstance(message, Activations):
+                self._on_event(Heard(message))
+                return
             if isinstance(message, Farewell):
                 parting = message.reason
             if (signature := caller.received(message)) is not None:

@@ -2,9 +2,8 @@
 
 from typing import final
 
-from fedlearn.coordination.effects import Pass
+from fedlearn.coordination.effects import Pass, Passed
 from fedlearn.coordination.work.stage_computation import StageComputation
-from fedlearn.es.trials import TrialResults
 from fedlearn.tasks.holding import PartHolding
 from fedlearn.tasks.objective import PartObjective
 from fedlearn.wire.messages import Seat
@@ -18,11 +17,10 @@ class SeatComputation:
         self.holding = PartHolding(part, seed=seed, threads=threads, kept=kept)
         self._passage = StageComputation(part, seat.wire, is_last=seat.place == len(seat.cuts), threads=threads)
 
-    def passed(self, order: Pass) -> bytes | TrialResults:
-        """The activations of these members for the next seat; at the last seat, their losses.
+    def passed(self, order: Pass) -> Passed:
+        """What the neighbours of this seat are sent of these members, and what it reports itself.
 
         Raises:
-            RemoteProtocolError: the activations of the previous seat contradict the plan.
+            RemoteProtocolError: what a neighbour sent contradicts the plan.
         """
-        passed = self._passage.passed(order.trials, self.holding.block(order.block), order.payload)
-        return passed if isinstance(passed, bytes) else TrialResults(passed)
+        return self._passage.passed(order, self.holding.block(order.block))

@@ -5,7 +5,18 @@ from typing import final
 from es_core import usable_processors
 from fedlearn.client.lending.budget import BudgetError, MemoryBudget
 from fedlearn.client.seat_computation import SeatComputation
-from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, Pass, StoreBlock, TakeSeat
+from fedlearn.coordination.effects import (
+    Apply,
+    Begin,
+    Build,
+    Compute,
+    Evaluate,
+    Load,
+    Pass,
+    Passed,
+    StoreBlock,
+    TakeSeat,
+)
 from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
 from fedlearn.es.replica import Replica
 from fedlearn.es.trials import TrialResults
@@ -91,8 +102,8 @@ class VolunteerReplica:
         """How trials run on this machine, where that was measured; else empty."""
         return self._holding.objective.report() if self._holding is not None else ""
 
-    def perform(self, compute: Compute) -> bytes | TrialResults | None:
-        """The result of a computation: a digest for Load, Begin and Apply, losses for Evaluate.
+    def perform(self, compute: Compute) -> bytes | TrialResults | Passed | None:
+        """The result of a computation: a digest for Load, Begin and Apply, losses for Evaluate and what Pass asks for.
 
         Raises:
             ValueError: this machine cannot take part in the run, or the budget does not allow what is asked.

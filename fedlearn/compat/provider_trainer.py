@@ -92,7 +92,7 @@ class ProviderTrainer:
             learning_rate_factors=self._factors(),
             callbacks=(),
             feed=None,
-            **{**({"seats": node.seats} if node.seats else self.batch.settings), **node.settings},
+            **{**(_seated(node.seats) if node.seats else self.batch.settings), **node.settings},
         )
         self.accuracy = self._measured(trained.weights)
         if self.save:
@@ -203,3 +203,8 @@ def _accuracy(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> flo
         for outputs, labels in zip(map(model.eval(), torch.split(x, PIECE)), torch.split(label, PIECE), strict=True)
     ]
     return torch.cat(right).mean().item()
+
+
+def _seated(seats: int) -> dict[str, int | str]:
+    """The settings of nodes that hold one model between them."""
+    return {"seats": seats, "measure": "losses"}

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import final
 
+from msgspec.structs import replace
+
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.audits.auditor import Auditor, Lottery
 from fedlearn.coordination.audits.inspecting import claims_to_check
@@ -34,6 +36,7 @@ from fedlearn.coordination.steps.divergence import PATIENCE
 from fedlearn.coordination.steps.plan import RunPlan, Status
 from fedlearn.coordination.steps.step_loop import StepLoop
 from fedlearn.coordination.steps.step_source import StepSource
+from fedlearn.es.sums.moments import NO_MOMENTS
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.wire.messages import (
     Activations,
@@ -89,7 +92,9 @@ class Coordinator:
         self.roster: Roster = self._people.roster
         """All volunteers and crews."""
         self._volunteers = self.roster.volunteers
-        self.crews = Crews(planner, self._people, is_direct=is_direct) if planner is not None else None
+        self.crews = None
+        if planner is not None:
+            self.crews = Crews(planner, self._people, plan.layout, seed=plan.invitation.seed, is_direct=is_direct)
         self.loop = StepLoop(
             steps,
             self.roster,
@@ -159,7 +164,7 @@ class Coordinator:
         for volunteer, reason in self._people.take_gone():
             effects += crews.left(volunteer, reason, now)
         for crew, result in crews.take_proven():
-            lease, proven = crew.lease, Result(result.step, result.first_member, result.losses, self._digest)
+            lease, proven = crew.lease, replace(result, digest=self._digest, variance_left=None, moments=NO_MOMENTS)
             effects += self._take(crew, proven, now)
             if crew.lease is lease:
                 effects += crew.hand_up(result)

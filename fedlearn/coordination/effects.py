@@ -11,7 +11,7 @@ from fedlearn.coordination.people.credit import Entry
 from fedlearn.coordination.people.roster import Held
 from fedlearn.coordination.steps.report import StepReport
 from fedlearn.es.snapshot import Snapshot
-from fedlearn.es.trials import Trials
+from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.wire.messages import Activations, DataBlock, Farewell, Message, Neighbours, Seat, Start, Welcome
 
@@ -207,15 +207,25 @@ class TakeSeat(msgspec.Struct, frozen=True):
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """Client: take some members of one group through the part of the model that is held here.
-
-    The result is what the next seat is sent, or, of the last seat, the losses.
-    """
+    """Client: take some members through the part of the model that is held here, or back; the result is `Passed`."""
 
     trials: Trials
     block: bytes
     payload: bytes
     """Activations from the seat before; empty at the first seat."""
+    cotangents: bytes | None = None
+    """Cotangents from the next seat, where members come back; the last seat turns by itself."""
+    lease: Trials | None = None
+    """The whole lease, whose gradients are summed; None where members have noise."""
+
+
+class Passed(msgspec.Struct, frozen=True, eq=False):
+    """The result of a `Pass`."""
+
+    payload: bytes = b""
+    """Activations for the next seat, or cotangents for the one before; empty where there is nobody to send them to."""
+    results: TrialResults | None = None
+    """Losses, which only the last seat has, and at the end of a lease the sum of this part's gradients."""
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -229,7 +239,7 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Forward(msgspec.Struct, frozen=True):
-    """Client: send this straight to the next seat."""
+    """Client: send this straight to the next seat, or cotangents to the one before."""
 
     activations: Activations
 

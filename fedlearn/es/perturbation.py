@@ -70,6 +70,11 @@ class Perturbation(msgspec.Struct, frozen=True, array_like=True):
         """Whether volunteers send sums of gradients, since a gradient that takes more than losses can't be replayed."""
         return self.space != "weights" or self.head == "closed-form"
 
+    @property
+    def has_noise(self) -> bool:
+        """Whether members differ from the unperturbed model; else gradients of their losses are measured."""
+        return self.space != "nothing"
+
     def usual_length(self, n_groups: int) -> float:
         """How the length of a sum grows with its number of groups: that of noise as its root."""
         return n_groups * 2.0**self.unit_bits if self.space == "nothing" else math.sqrt(n_groups)

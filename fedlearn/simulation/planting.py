@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlearn.client.volunteer import VolunteerReplica
-from fedlearn.coordination.effects import Compute, Evaluate
+from fedlearn.coordination.effects import Compute, Evaluate, Passed
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.simulation.swarm import Participant
@@ -30,7 +30,7 @@ def falsify(participant: Participant, lie: Lie) -> None:
     """Has a participant report, from now on, what the lie makes of its results."""
     perform = participant.volunteer.perform
 
-    def perform_falsely(compute: Compute) -> bytes | TrialResults | None:
+    def perform_falsely(compute: Compute) -> bytes | TrialResults | Passed | None:
         result = perform(compute)
         if isinstance(compute, Evaluate):
             assert isinstance(result, TrialResults), "trials that were evaluated have results"

@@ -1,7 +1,7 @@
 """The interface between a task and training: an objective, whole or a part of it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -120,8 +120,8 @@ class PartObjective(Protocol):
 
     @property
     @abstractmethod
-    def gives(self) -> Sequence[str]:
-        """Names of the values that are handed on, in order; the last part gives losses."""
+    def gives(self) -> Mapping[str, tuple[int, ...]]:
+        """The shape, for one member, of each value that is handed on, in order; the last part gives losses."""
 
     @abstractmethod
     def member_bytes(self) -> int:

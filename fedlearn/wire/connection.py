@@ -343,8 +343,7 @@ class Connection:
         self._allowance.lease(limit)
         largest = self._result_bytes
         if (seat := self._seat) is not None:
-            n_batches = assignment.quota // seat.batch + assignment.quota // assignment.group_size + 1
-            self._allowance.lease_seat(n_batches, limits.lease_of_activations_bytes(seat, assignment))
+            self._allowance.lease_seat(*limits.lease_of_activations(seat, assignment))
             largest = max(largest, limits.activations_limit_bytes(seat))
         self._parser.max_payload_bytes = min(largest, CHUNK_BYTES)
 

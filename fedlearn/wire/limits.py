@@ -59,15 +59,22 @@ def result_limit_bytes(n_members: int, *, estimate_bytes: int, moments_bytes: in
 
 
 def activations_limit_bytes(seat: Seat | SeatBefore) -> int:
-    """The largest message that a seat may send to the next one, in bytes."""
-    return min(seat.batch * seat.member_bytes + seat.group_bytes + MAX_SMALL_BYTES, _MAX_BYTES[Activations])
+    """The largest message that a seat may send to a neighbour, in bytes."""
+    forward = seat.batch * seat.member_bytes + seat.group_bytes
+    back = seat.batch * seat.received_bytes if isinstance(seat, Seat) else 0
+    return min(max(forward, back) + MAX_SMALL_BYTES, _MAX_BYTES[Activations])
 
 
-def lease_of_activations_bytes(seat: Seat, assignment: Assignment) -> int:
-    """Bytes of all messages about a lease that a seat may send to the next one."""
-    n_groups = assignment.quota // assignment.group_size
-    n_batches = n_groups * -(-assignment.group_size // seat.batch)
-    return assignment.quota * seat.member_bytes + n_groups * seat.group_bytes + n_batches * MAX_SMALL_BYTES
+def lease_of_activations(seat: Seat, assignment: Assignment) -> tuple[int, int]:
+    """The number of all messages about a lease's members that a seat may send, and their bytes."""
+    quota, n_groups = assignment.quota, assignment.quota // assignment.group_size
+    if assignment.perturbation.has_noise:
+        n_messages = n_groups * -(-assignment.group_size // seat.batch)
+        n_bytes = quota * seat.member_bytes + n_groups * seat.group_bytes
+    else:  # forward and back, and how far members are
+        n_messages = 3 * -(-quota // seat.batch)
+        n_bytes = quota * (seat.member_bytes + seat.received_bytes)
+    return n_messages, n_bytes + n_messages * MAX_SMALL_BYTES
 
 
 def message_limit_s(length_bytes: int) -> float:

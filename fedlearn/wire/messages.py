@@ -20,7 +20,7 @@ from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.encoding.activations import ActivationCodec
 
-PROTOCOL_VERSION = 16
+PROTOCOL_VERSION = 17
 
 Float32Array = NDArray[np.float32]
 _NO_CONTROL_CHARACTERS = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"
@@ -186,12 +186,15 @@ class Seat(Struct, frozen=True, array_like=True, tag=25):
     """Bytes of one member's activations, as they leave you."""
     group_bytes: Count
     """Bytes that leave you once a group, beside its members' activations."""
+    received_bytes: Count = 0
+    """Bytes of one member's cotangents, as they leave you for the seat before; 0 where nothing goes back."""
 
 
 class Activations(Struct, frozen=True, array_like=True, tag=33, dict=True):
-    """Either side: the activations of these members of its crew's lease, which a seat computed for the next one.
+    """Either side: the activations of these members of its crew's lease, which a seat computed for the next one; or,
+    backward, their cotangents, for the one before.
 
-    The copy for the server has no payload where that went straight to the next seat.
+    The copy for the server has no payload where that went straight to the neighbour.
     """
 
     step: Count
@@ -200,6 +203,8 @@ class Activations(Struct, frozen=True, array_like=True, tag=33, dict=True):
     digest: Digest
     """Digest of the part of the weights that the members passed last."""
     payload: bytes
+    backward: bool = False
+    """Whether these are the derivatives of the losses by the activations that the receiver has sent of the members."""
 
 
 class NextSeat(Struct, frozen=True, array_like=True):
@@ -247,7 +252,8 @@ class Signature(Struct, frozen=True, array_like=True, tag=34):
 
 
 class Taken(Struct, frozen=True, array_like=True, tag=26):
-    """The last seat, about a group that is not whole yet: all members before this one are through me.
+    """The seat at which members end, about a group that is not whole yet, or without noise about a lease: all members
+    before this one are through me. It is the last seat, without noise the first.
 
     Server, to the first seat: they are through your crew; others may follow.
     """
@@ -322,6 +328,6 @@ FromServer = (
 )
 FromSeatBefore = Hello | Signature | Activations | Goodbye | Ping | Pong
 """Messages on a connection between two seats from the one that called."""
-FromNextSeat = Challenge | Signature | Farewell | Ping | Pong
+FromNextSeat = Challenge | Signature | Activations | Farewell | Ping | Pong
 """Messages on a connection between two seats from the one that was called."""
 Message = FromClient | FromServer | FromSeatBefore | FromNextSeat

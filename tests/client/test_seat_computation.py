@@ -6,11 +6,11 @@ import pytest
 
 from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.client.volunteer import VolunteerReplica
-from fedlearn.coordination.effects import Build, Load, Pass, StoreBlock, TakeSeat
+from fedlearn.coordination.effects import Build, Load, Pass, Passed, StoreBlock, TakeSeat
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import Replica, genesis
 from fedlearn.es.snapshot import Snapshot
-from fedlearn.es.trials import TrialResults, Trials
+from fedlearn.es.trials import Trials
 from fedlearn.graphs.codec import decode, encode
 from fedlearn.graphs.graph import ArraySpec, Call, GraphError
 from fedlearn.tasks.blocks import block_name, encode_block
@@ -61,12 +61,11 @@ def losses(wire: ActivationCodec, batches: list[tuple[int, int]]) -> list[float]
     places = [place(number, wire) for number in range(3)]
     found: list[float] = []
     for first, count in batches:
-        payload: bytes | TrialResults = b""
+        passed = Passed()
         for each in places:
-            assert isinstance(payload, bytes)
-            payload = each.passed(part_of(first, count, payload))
-        assert isinstance(payload, TrialResults)
-        found += payload.losses.tolist()
+            passed = each.passed(part_of(first, count, passed.payload))
+        assert passed.results is not None
+        found += passed.results.losses.tolist()
     return found
 
 
@@ -83,7 +82,7 @@ def test_what_travels_in_short_errs_by_little_of_the_spread(wire: ActivationCode
 
 def test_the_base_is_sent_where_a_group_begins() -> None:
     first = place(0, "int8-delta")
-    lengths = [len(first.passed(part_of(*span))) for span in [(0, 3), (3, 3), (8, 3)]]  # type: ignore[arg-type]
+    lengths = [len(first.passed(part_of(*span)).payload) for span in [(0, 3), (3, 3), (8, 3)]]
     of_members = 3 * sum(member_bytes("int8-delta", shape) for shape in place(1).holding.part.receives.values())
     of_base = sum(4 * int(np.prod(shape)) for shape in place(1).holding.part.receives.values())
     assert lengths == [of_members + of_base, of_members, of_members + of_base]
@@ -91,8 +90,7 @@ def test_the_base_is_sent_where_a_group_begins() -> None:
 
 @pytest.mark.parametrize("wire", ["float32", "int8-delta"])
 def test_activations_of_another_length_are_refused(wire: ActivationCodec) -> None:
-    sent = place(0, wire).passed(part_of(0, 3))
-    assert isinstance(sent, bytes)
+    sent = place(0, wire).passed(part_of(0, 3)).payload
     for payload in (b"", sent[:-1], sent + b"\0"):
         with pytest.raises(RemoteProtocolError, match=r"activations: expected \d+ bytes of 3 members"):
             place(1, wire).passed(part_of(0, 3, payload))
@@ -100,14 +98,12 @@ def test_activations_of_another_length_are_refused(wire: ActivationCodec) -> Non
 
 def test_what_cannot_be_decoded_becomes_losses_that_are_none() -> None:
     """The neighbour lied; whoever gets it says so, and stays."""
-    sent = place(0, "int8-delta").passed(part_of(0, 3))
-    assert isinstance(sent, bytes)
+    sent = place(0, "int8-delta").passed(part_of(0, 3)).payload
     scale_of_last = np.float32(np.inf).tobytes()
-    damaged = place(1, "int8-delta").passed(part_of(0, 3, sent[:-4] + scale_of_last))
-    assert isinstance(damaged, bytes)
-    result = place(2, "int8-delta").passed(part_of(0, 3, damaged))
-    assert isinstance(result, TrialResults)
-    assert np.isnan(result.losses).all()
+    damaged = place(1, "int8-delta").passed(part_of(0, 3, sent[:-4] + scale_of_last)).payload
+    results = place(2, "int8-delta").passed(part_of(0, 3, damaged)).results
+    assert results is not None
+    assert np.isnan(results.losses).all()
 
 
 # ---- what a server may ask of a seat
@@ -202,6 +198,6 @@ def test_a_part_beyond_the_memory_that_is_lent_is_refused() -> None:
 )
 def test_members_beyond_reason_are_refused_before_they_are_begun(changes: dict[str, int], answer: str) -> None:
     made = seated()
-    assert isinstance(made.perform(part_of(0, GROUP)), bytes)
+    assert isinstance(made.perform(part_of(0, GROUP)), Passed)
     with pytest.raises(ValueError, match=answer):
         made.perform(Pass(msgspec.structs.replace(TRIALS, **changes), BLOCK, b""))

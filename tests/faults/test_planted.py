@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import es_core
+from fedlearn.client.performer import Computed
 from fedlearn.coordination.audits.audit import Verdict
 from fedlearn.coordination.audits.tolerance import tolerances_of
 from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.coordination.people.credit import Earned, Entry
 from fedlearn.coordination.people.reputation import PROOF_GROUPS
-from fedlearn.es.trials import TrialResults
 from fedlearn.runs.ledger import read_credit
 from fedlearn.runs.run import Run
 from fedlearn.simulation.planting import Planter
@@ -33,7 +33,7 @@ def computes_with(isa: str, participant: Participant, monkeypatch: pytest.Monkey
     """The participant's trials run on this instruction set from now on, all else as before."""
     perform = participant.volunteer.perform
 
-    def perform_there(compute: Compute) -> bytes | TrialResults | None:
+    def perform_there(compute: Compute) -> Computed:
         es_core.select_isa(isa if isinstance(compute, Evaluate) else KERNELS[0])
         try:
             return perform(compute)

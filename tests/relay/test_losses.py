@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedlearn.client.performer import Computed
 from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.coordination.people.roster import Held
@@ -182,7 +183,7 @@ def test_false_losses_below_never_go_up(config: RunConfig, stage_of: StageOf, mo
     liar, *honest = [relay.join(name) for name in ("Eve", "Ada", "Bob")]
     perform = liar.volunteer.perform
 
-    def lie(compute: Compute) -> bytes | TrialResults | None:
+    def lie(compute: Compute) -> Computed:
         results = perform(compute)
         if isinstance(compute, Evaluate):
             assert isinstance(results, TrialResults)

@@ -77,13 +77,18 @@ class MemoryBudget(msgspec.Struct, frozen=True):
 
     def check_pass(self, part: PartObjective, trials: Trials) -> None:
         """Checks that members can pass through a part of the model."""
+        trials.check_numbers()
+        if not trials.perturbation.has_noise:
+            asked = f"gradients of {trials.n_members} members"
+            _check_work(trials.n_members * part.layout.size, asked)
+            self._check(part.backward_bytes, asked)
+            return
         left = trials.group_size - trials.first_member % trials.group_size
         if not 0 < trials.n_members <= left <= MAX_GROUP_MEMBERS:
             raise ValueError(
                 f"members: expected some of one group of at most {MAX_GROUP_MEMBERS}, got {trials.n_members} from "
                 f"{trials.first_member} on, in groups of {trials.group_size}"
             )
-        trials.check_numbers()
         asked = f"{trials.n_members} members at once at rank {trials.perturbation.rank}"
         _check_work(trials.n_members * max(trials.perturbation.rank, 1) * part.layout.size, asked)
         self._check(trials.n_members * part.member_bytes(), asked)

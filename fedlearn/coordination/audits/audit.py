@@ -161,16 +161,25 @@ def moment_differences(
     return differences
 
 
-def first_false(stages: Sequence[Float32Array], group_size: int, tolerance: Tolerance = LOOSE) -> int:
-    """The seat of a crew that sent the first false message of a group whose losses are false.
+def first_false(
+    legs: Sequence[TrialResults], layout: ParameterLayout, group_size: int, tolerance: Tolerance = LOOSE
+) -> int:
+    """The leg of the way of members through a crew after which the first false message was sent, where their results
+    are false.
 
-    `stages` has the losses [group_size] that the server finds by itself, those that follow from what the first seat
-    sent if all behind it are honest, from what the second one sent, and so on; at last those that the crew claimed. So
-    each seat turns one entry into the next. The differences of all n add up to more than a tolerance, so that one of
-    them is an n-th of it or more, which is far more than honest machines differ.
+    `legs` has what the server finds by itself, what follows from what was sent after the first leg if all behind it are
+    honest, after the second one, and so on; at last what the crew claimed. So each leg turns one entry into the next.
+    The differences of all n add up to more than a tolerance, so that one of them is an n-th of it or more, which is far
+    more than honest machines differ.
     """
-    found = [loss_gaps(before, after, group_size) for before, after in pairwise(stages)]
-    gaps = np.concatenate(found) / tolerance.allowed(stages[0], group_size)
+    own, allowed = legs[0], tolerance.allowed(legs[0].losses, group_size)
+    found = [loss_gaps(before.losses, after.losses, group_size) / allowed for before, after in pairwise(legs)]
+    gaps = np.array([gap.max() for gap in found])
+    if own.estimate.is_there:
+        length = tolerance.sums * l2_norm(decode_estimate(layout, own.estimate).astype(np.float64))
+        numbers = [decode_estimate(layout, each.estimate).astype(np.float64) for each in legs]
+        apart = np.array([l2_norm(after - before) for before, after in pairwise(numbers)])
+        gaps = np.maximum(gaps, apart / length if length else np.where(apart > 0.0, np.inf, 0.0))
     return int(np.argmax(gaps >= min(1.0 / gaps.size, gaps.max())))
 
 

@@ -4,22 +4,34 @@ from collections.abc import Sequence
 from typing import final
 
 from msgspec import field
+from msgspec.structs import replace
 
-from fedlearn.coordination.crews.crew_plan import CrewPlan, StageSpec, Tensors
+from fedlearn.coordination.crews.crew_plan import CrewPlan, Tensors
+from fedlearn.coordination.crews.summing import PartSums
 from fedlearn.coordination.effects import Peer, Send
 from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.people.roster import Party, Phase, Volunteer
 from fedlearn.coordination.work.activation_log import ActivationLog
 from fedlearn.coordination.work.flow import reach
+from fedlearn.coordination.work.way import (
+    MessageSizes,
+    Work,
+    end_of,
+    leg_of,
+    members_together,
+    way_of,
+)
+from fedlearn.es.trials import Trials
 from fedlearn.wire.encoding.activations import ActivationCodec
-from fedlearn.wire.messages import Activations, Assignment, Result, Seat, SeatBefore, Taken
+from fedlearn.wire.messages import Activations, Assignment, Result, Seat, Taken
 
 STALL_S = 30.0
 """Seconds after which a seat holder that has not answered its work loses its seat, where others can do without it."""
 
-Work = Activations | Result | Taken
-"""Messages of a seat about members that passed through it."""
+MOST_KEPT_BYTES = 2**26
+"""Bytes of activations and cotangents of one lease that are kept to find a false seat; of longer ones none is found.
+"""
 
 
 @final
@@ -49,8 +61,6 @@ class SeatHolder:
         """Whether its answer is overdue while no other volunteer could have its seat."""
         self.loading_since: float | None = None
         """When its part was sent to it; None once it has answered."""
-        self.next_member = 0
-        """Member of the crew's lease before which it has reported all."""
         self.stalled_at = -1.0
         """When it last failed to answer; holders that did so are given seats after all others."""
 
@@ -108,8 +118,16 @@ class Crew(Party, eq=False):
     assignment: Assignment | None = None
     results: list[Result] = field(default_factory=list)
     """Results of the last seat that wait until the digests of all seats are known."""
+    sums: PartSums | None = None
+    """The parts' sums of gradients; None where only losses are measured."""
+    way: tuple[int, ...] = ()
+    """The stage of each leg of the lease's members."""
+    done: list[int] = field(default_factory=list)
+    """The member of the lease before which all are through each leg."""
+    parts: dict[int, Result] = field(default_factory=dict)
+    """The sums of a lease without noise that have come, by stage."""
     sent: list[list[Activations]] = field(default_factory=list)
-    """Activations at each cut, of members whose losses are not handed up: at most those in flight."""
+    """Activations and cotangents after each leg, of members whose losses are not handed up."""
     direct: frozenset[int] = frozenset()
     """Stages whose activations go straight to the next seat."""
     through_server: set[int] = field(default_factory=set)
@@ -125,6 +143,8 @@ class Crew(Party, eq=False):
     def __post_init__(self) -> None:
         self.holders = [None] * len(self.plan.stages)
         self.sent = [[] for _ in self.plan.stages[1:]]
+        self.way = tuple(range(len(self.plan.stages)))
+        self.done = [0] * len(self.way)
 
     def seat(self, holder: SeatHolder, stage: int) -> None:
         """Gives a seat to a volunteer."""
@@ -171,15 +191,17 @@ class Crew(Party, eq=False):
         self.end(now)
         self.lease, self.assignment = lease, assignment
         self.taken = self.reported = self.told = assignment.first_member
-        for holder in self.seated:
-            holder.next_member = assignment.first_member
-            if holder.stage == 0:
-                holder.owes(now)
+        self.way = way_of(len(self.plan.stages), comes_back=not assignment.perturbation.has_noise)
+        self.done = [assignment.first_member] * len(self.way)
+        self.sent = [[] for _ in self.way[1:]]
+        for holder in self.seated[:1]:
+            holder.owes(now)
 
     def end(self, now: float) -> Lease | None:
         # Holders that were sent a part must still answer.
         lease, self.lease, self.assignment = self.lease, None, None
         self.results.clear()
+        self.parts.clear()
         for sent in self.sent:
             sent.clear()
         for holder in self.seated:
@@ -189,30 +211,72 @@ class Crew(Party, eq=False):
 
     def took(self, holder: SeatHolder, said: Work, now: float) -> None:
         """Takes a seat's correct message: this seat and the next one are to go on, and the first one as well."""
-        holder.next_member = end_of(said)
+        leg = leg_of(self.way, holder.stage, said)
         if isinstance(said, Activations):
-            self.sent[holder.stage].append(said)
-        elif isinstance(said, Result):
-            self.results.append(said)
-            self.reported = holder.next_member
+            self.sent[leg].append(said if self._may_be_kept(said) else replace(said, payload=b""))
+        if isinstance(said, Result) and self.is_sum:
+            self._took_sum(holder.stage, leg, said)
+        else:
+            self.done[leg] = end_of(said)
+            if isinstance(said, Result):
+                # Whatever else the last seat reports, only losses are asked for.
+                self.results.append(Result(said.step, said.first_member, said.losses, said.digest))
+                self.reported = self.done[leg]
         holder.answered()
-        follower = self.holders[holder.stage + 1] if holder.stage + 1 < len(self.holders) else None
+        follower = self.holders[self.way[leg + 1]] if leg + 1 < len(self.way) else None
         for one in (holder, follower, self.holders[0]):
             if one is not None and self._owes(one):
                 one.owes(now)
 
+    def _took_sum(self, stage: int, leg: int, said: Result) -> None:
+        assert self.assignment is not None, "work without a lease"
+        assert self.sums is not None, "sums of a crew that measures losses"
+        self.parts[stage] = said
+        self.done[leg] = self.assignment.first_member + self.assignment.quota
+        if len(self.parts) == len(self.plan.stages):
+            last, asked = self.parts[len(self.parts) - 1], self.assignment
+            lease = Trials(asked.step, asked.perturbation, asked.group_size, asked.first_member, asked.quota)
+            found = self.sums.joined(lease, last.losses, [part.estimate for _, part in sorted(self.parts.items())])
+            self.results.append(replace(last, losses=found.losses, estimate=found.estimate))
+            self.reported = self.done[leg]
+
+    def _may_be_kept(self, said: Activations) -> bool:
+        kept = sum(len(one.payload) for at_cut in self.sent for one in at_cut) if self.is_sum else 0
+        return kept + len(said.payload) <= MOST_KEPT_BYTES or not self.is_sum
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether the lease's members have no noise, and come back."""
+        return self.assignment is not None and not self.assignment.perturbation.has_noise
+
+    def follower(self, holder: SeatHolder, said: Activations) -> SeatHolder | None:
+        """The holder to whom a message goes on."""
+        return self.holders[self.way[leg_of(self.way, holder.stage, said) + 1]]
+
+    def cut_of(self, holder: SeatHolder, said: Activations) -> int:
+        """The number of the cut that a message crosses, from 0 on."""
+        return holder.stage - said.backward
+
+    def cut_awaited(self, holder: SeatHolder) -> int:
+        """The cut over which that comes which the holder has not answered; -1 where nobody sends it."""
+        legs = [leg for leg, stage in enumerate(self.way) if stage == holder.stage and leg > 0]
+        late = [leg for leg in legs if self.assignment is not None and self.done[leg] < self.given(leg)]
+        leg = (late or legs or [0])[0]
+        return min(self.way[leg - 1], self.way[leg]) if leg else -1
+
     def make_room(self) -> list[Send]:
         """Tells the first seat if more members have passed all seats than it knows of."""
         assignment = self.assignment
-        if assignment is None or (through := self._through(assignment)) <= self.told:
+        if assignment is None or self.is_sum or (through := self._through(assignment)) <= self.told:
             return []
         self.told = through
         return [Send(holder.peer, Taken(assignment.step, through)) for holder in self.seated[:1]]
 
     def _through(self, assignment: Assignment) -> int:
         """The member before which all seats are done, with at most a group of losses that are not handed up."""
-        done = [holder.next_member for holder in self.seated]
-        return min(*done, self.taken + assignment.group_size)
+        if self.is_sum:
+            return self.done[-1]
+        return min(*self.done, self.taken + assignment.group_size)
 
     def hand_up(self, result: Result) -> list[Send]:
         """Takes note that losses were handed up: activations of these members are dropped, and others may follow."""
@@ -231,26 +295,30 @@ class Crew(Party, eq=False):
             return None
         members = range(first_member, first_member + n_members)
         sent = tuple(tuple(said for said in at_cut if said.first_member in members) for at_cut in self.sent)
-        return ActivationLog(self.plan.cuts, self.plan.shards, self.wire, self.plan.stages[0].batch, sent)
+        sums = tuple(part.estimate for _, part in sorted(self.parts.items()))
+        return ActivationLog(self.plan.cuts, self.plan.shards, self.wire, self.plan.stages[0].batch, sent, sums)
 
     def _owes(self, holder: SeatHolder) -> bool:
         """Whether a seat has unanswered work; the first one owes the first group, however late."""
         assignment = self.assignment
         assert assignment is not None, "work without a lease"
-        given = self._given(holder.stage)
-        if holder.stage == 0:
-            given = min(given, assignment.first_member + assignment.group_size)
-        return holder.next_member < given
+        legs = [leg for leg, stage in enumerate(self.way) if stage == holder.stage]
+        if self.is_sum and holder.stage not in self.parts and self.done[legs[-1]] == end_of_lease(assignment):
+            return True
+        given = {leg: self.given(leg) for leg in legs}
+        if not self.is_sum and 0 in given:
+            given[0] = min(given[0], assignment.first_member + assignment.group_size)
+        return any(self.done[leg] < given[leg] for leg in legs)
 
-    def _given(self, stage: int) -> int:
-        """The member before which a seat may have answered."""
+    def given(self, leg: int) -> int:
+        """The member before which a seat may have answered on a leg."""
         assignment = self.assignment
         assert assignment is not None, "work without a lease"
-        if stage > 0:
-            before = self.holders[stage - 1]
-            return before.next_member if before is not None else assignment.first_member
+        if leg > 0:
+            return self.done[leg - 1]
         through, batch = self._through(assignment) - assignment.first_member, self.plan.stages[0].batch
-        most = reach(through, window=self.plan.window, batch=batch, group_size=assignment.group_size)
+        together = members_together(assignment, batch)
+        most = reach(through, window=self.plan.window, batch=batch, group_size=together)
         return assignment.first_member + min(assignment.quota, most)
 
     def message(self, stage: int) -> Seat:
@@ -266,6 +334,7 @@ class Crew(Party, eq=False):
             window=self.plan.window,
             member_bytes=its.member_bytes,
             group_bytes=its.group_bytes,
+            received_bytes=its.received_bytes,
         )
 
     @property
@@ -281,62 +350,19 @@ class Crew(Party, eq=False):
             for holder in self.holders
         )
 
-    def complaint(self, holder: SeatHolder, said: Work) -> str:
-        """Describes what is wrong with a message of the open lease; empty where nothing is."""
-        assignment, last = self.assignment, len(self.plan.stages) - 1
-        assert assignment is not None, "work without a lease"
-        if isinstance(said, Activations) == (holder.stage == last):
-            expected = "losses" if holder.stage == last else "activations"
-            return f"seat {holder.stage} of {self.name}: expected {expected}, got {type(said).__name__}"
-        size = assignment.group_size
-        # What came straight from the seat before may be here sooner than word of it.
-        is_told = holder.stage - 1 not in self.direct
-        most = self._given(holder.stage) if is_told else assignment.first_member + assignment.quota
-        if isinstance(said, Taken):
-            most = min(most, self.reported + size - 1)
-            if holder.next_member < said.next_member <= most:
-                return ""
-            expected = f"a member from {holder.next_member + 1} to {most}"
-            return f"members of {self.name}: expected to be through before {expected}, got {said.next_member}"
-        n_members = members_of(said)
-        first = self.reported if isinstance(said, Result) else holder.next_member
-        if said.first_member != first or not 0 < n_members <= most - first:
-            return (
-                f"members of {self.name}: expected some from {first} to {most - 1}, "
-                f"got {n_members} from {said.first_member} on"
-            )
-        offset, spec = said.first_member - assignment.first_member, self.plan.stages[holder.stage]
-        if isinstance(said, Result):
-            whole = f"members of {self.name}: expected losses of whole groups of {size}, got {n_members}"
-            return whole if n_members % size else ""
-        if holder.stage not in self.direct:
-            misfit = misfit_of(said, spec, offset=offset, group_size=size)
-        else:
-            misfit = f"expected none here, got {len(said.payload)} bytes" if said.payload else ""
-        return misfit and f"activations of {self.name}: {misfit}"
+    def sizes(self, stage: int, said: Activations) -> MessageSizes:
+        its = self.plan.stages[stage]
+        if said.backward:
+            return MessageSizes(its.batch, its.received_bytes)
+        return MessageSizes(its.batch, its.member_bytes, its.group_bytes)
 
     def size_of(self, holder: SeatHolder, said: Activations) -> int:
-        """Bytes of the activations of these members, by whichever route they went."""
-        assignment, spec = self.assignment, self.plan.stages[holder.stage]
+        """Bytes of the activations or cotangents of these members, by whichever route they went."""
+        assignment, sizes = self.assignment, self.sizes(holder.stage, said)
         assert assignment is not None, "work without a lease"
         begins = (said.first_member - assignment.first_member) % assignment.group_size == 0
-        return said.n_members * spec.member_bytes + (spec.group_bytes if begins else 0)
+        return said.n_members * sizes.member_bytes + (sizes.group_bytes if begins else 0)
 
 
-def misfit_of(said: Activations, sizes: StageSpec | SeatBefore, *, offset: int, group_size: int) -> str:
-    """Describes how a payload differs from the plan, for members `offset` into a lease; empty where it does not."""
-    most = min(sizes.batch, group_size - offset % group_size)
-    n_bytes = said.n_members * sizes.member_bytes + (0 if offset % group_size else sizes.group_bytes)
-    if said.n_members <= most and len(said.payload) == n_bytes:
-        return ""
-    return f"expected at most {most} members and {n_bytes} bytes of {said.n_members}, got {len(said.payload)} bytes"
-
-
-def end_of(said: Work) -> int:
-    """The member before which a message ends."""
-    return said.next_member if isinstance(said, Taken) else said.first_member + members_of(said)
-
-
-def members_of(said: Activations | Result) -> int:
-    """Number of members in a message."""
-    return said.n_members if isinstance(said, Activations) else said.losses.size
+def end_of_lease(assignment: Assignment) -> int:
+    return assignment.first_member + assignment.quota

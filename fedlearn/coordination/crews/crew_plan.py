@@ -24,7 +24,9 @@ class StageSpec(msgspec.Struct, frozen=True):
     batch: int
     """The most members in one message."""
     waiting_bytes: int = 0
-    """Bytes of activations that may be on their way to the stage."""
+    """Bytes of activations and cotangents that may be on their way to the stage, or kept there."""
+    received_bytes: int = 0
+    """Size of one member's cotangents as they travel back from it, in bytes; 0 where nothing goes back."""
 
 
 class CrewPlan(msgspec.Struct, frozen=True):

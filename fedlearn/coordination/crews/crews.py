@@ -8,9 +8,11 @@ results that it has proven, and asks for seats to be filled after each event.
 from collections.abc import Mapping
 from typing import final
 
-from fedlearn.coordination.crews.crew import STALL_S, Crew, SeatHolder, Work, end_of
+from fedlearn.coordination.crews.complaints import complaint_of
+from fedlearn.coordination.crews.crew import STALL_S, Crew, SeatHolder
 from fedlearn.coordination.crews.crew_plan import CrewPlan, PlansCrews, Tensors
 from fedlearn.coordination.crews.introducing import introduce
+from fedlearn.coordination.crews.summing import PartSums
 from fedlearn.coordination.crews.waiting import who_waits
 from fedlearn.coordination.effects import (
     DigestParts,
@@ -25,6 +27,9 @@ from fedlearn.coordination.effects import (
 from fedlearn.coordination.leases.leasing import send_block
 from fedlearn.coordination.people.membership import Membership
 from fedlearn.coordination.people.roster import Phase, Volunteer
+from fedlearn.coordination.work.way import Work, end_of
+from fedlearn.es.layout import ParameterLayout
+from fedlearn.tasks.parts import part_layout
 from fedlearn.wire.limits import LOADING_LIMIT_S, message_limit_s
 from fedlearn.wire.messages import Activations, Farewell, Ready, Result, Resync, Taken, Unreachable
 
@@ -42,7 +47,17 @@ SaidBySeat = Ready | Work | Unreachable
 class Crews:
     """All crews of a run; with `is_direct` their seats send to each other where both consent."""
 
-    def __init__(self, planner: PlansCrews, people: Membership, *, is_direct: bool = False) -> None:
+    def __init__(
+        self,
+        planner: PlansCrews,
+        people: Membership,
+        layout: ParameterLayout,
+        *,
+        seed: int,
+        is_direct: bool = False,
+    ) -> None:
+        """`layout` is that of the whole model, and `seed` the run's."""
+        self._layout, self._seed = layout, seed
         self._planner = planner
         self._people = people
         self._is_direct = is_direct
@@ -107,20 +122,21 @@ class Crews:
             return []  # of a step that is over, or of a crew that broke up
         if end_of(said) <= crew.assignment.first_member:
             return []  # of a lease that was given up
-        if complaint := crew.complaint(holder, said):
+        if complaint := complaint_of(crew, holder, said):
             return self._refuse(holder, complaint)
         if not isinstance(said, Taken):
             holder.said = (said.step, said.digest)
         effects: list[ServerEffect] = []
         if isinstance(said, Activations):
-            follower = crew.holders[holder.stage + 1]
+            follower, number = crew.follower(holder, said), crew.cut_of(holder, said)
             assert follower is not None, "a lease of a crew that is not complete"
-            if holder.stage not in crew.direct:
+            if number not in crew.direct:
                 effects.append(Send(follower.peer, said))
-            cut = f"crew {crew.number}, cut {holder.stage + 1}"
+            cut = f"crew {crew.number}, cut {number + 1}"
             n_members, n_bytes, n_direct = self._relayed.get(cut, (0, 0, 0))
-            n_direct += crew.size_of(holder, said) if holder.stage in crew.direct else 0
-            self._relayed[cut] = (n_members + said.n_members, n_bytes + len(said.payload), n_direct)
+            n_members += 0 if said.backward else said.n_members
+            n_direct += crew.size_of(holder, said) if number in crew.direct else 0
+            self._relayed[cut] = (n_members, n_bytes + len(said.payload), n_direct)
         crew.took(holder, said, now)
         return [*effects, *crew.make_room(), *self._prove(holder, now)]
 
@@ -209,9 +225,9 @@ class Crews:
         stalled = [s for s in self._holders.values() if s.due is not None and now >= s.due]
         for holder in stalled:
             why = f"{holder.volunteer.name} has not answered for {holder.patience_s:g} s"
-            if holder.crew is not None and holder.stage - 1 in holder.crew.direct:
+            if holder.crew is not None and (cut := holder.crew.cut_awaited(holder)) in holder.crew.direct:
                 # Whether it was sent anything only the two know.
-                effects += self._give_up_line(holder.crew, holder.stage - 1, why, now)
+                effects += self._give_up_line(holder.crew, cut, why, now)
                 continue
             if not self._can_do_without(holder):
                 holder.due, holder.is_awaited = now + STALL_S, True
@@ -290,7 +306,12 @@ class Crews:
 
     def _new_crew(self, draft: CrewPlan, spares: list[SeatHolder]) -> Crew:
         self._n_crews += 1
-        crew = Crew(self._n_crews, draft, self._planner.wire)
+        sums = PartSums(
+            self._layout,
+            lambda: [part_layout(self._layout, stage.tensors) for stage in draft.stages],
+            seed=self._seed,
+        )
+        crew = Crew(self._n_crews, draft, self._planner.wire, sums=sums)
         for stage, number in enumerate(draft.order):
             crew.seat(spares[number], stage)
         self._crews.append(crew)

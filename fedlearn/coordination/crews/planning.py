@@ -17,15 +17,21 @@ from fedlearn.graphs.planning.fitting import Cutting, Cuttings, fitting_division
 from fedlearn.graphs.planning.parts import ModelCosts, Needs
 from fedlearn.graphs.planning.planner import divide
 from fedlearn.tasks.invitation import Invitation
-from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES
+from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES, SUM_BYTES
 from fedlearn.tasks.torch_graph.sharing import unpacked
 from fedlearn.wire.encoding.activations import ActivationCodec, member_bytes, needs_base
 
 NEEDS = Needs(PARAMETER_BYTES, MEMBERS_AT_LEAST)
+GRADIENT_NEEDS = Needs(PARAMETER_BYTES + SUM_BYTES, MEMBERS_AT_LEAST)
+"""The needs where gradients are measured: a backward pass keeps as much as there is room for."""
 
 MESSAGE_BYTES = 2**21
 """Bytes of activations in one message, unless one member takes more: each call of PyTorch costs a seat a millisecond
 beside its arithmetic."""
+
+GRADIENT_MESSAGE_BYTES = 2**17
+"""Bytes of activations in one message where members come back: each is differentiated by itself, and all seats work at
+once the sooner, the shorter messages are."""
 
 MOST_AT_ONCE = 64
 """Members in one message, where each seat has ROOM for them."""
@@ -42,7 +48,7 @@ MULTIPLY_ADDS_PER_S_AND_BYTE = 1.0
 MOST_PLANNED = 6
 """Volunteers that are considered for one crew: a plan of 12 takes a second of the server."""
 
-_DIVIDES = {"measure": "--measure losses", "optimizer": "--optimizer adam"}
+_DIVIDES = {"local_steps": "--local-steps 1", "optimizer": "--optimizer adam"}
 """The flag that lets crews hold the model, by the setting that does not."""
 
 _ROOMY = 2**62
@@ -53,10 +59,20 @@ _ROOMY = 2**62
 class CrewPlanner:
     """Implements `fedlearn.coordination.crews.crew_plan.PlansCrews`."""
 
-    def __init__(self, graph: Graph, *, seats: int, wire: ActivationCodec, shards: int = 1) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        seats: int,
+        wire: ActivationCodec,
+        shards: int = 1,
+        comes_back: bool = False,
+        whole: frozenset[str] = frozenset(),
+    ) -> None:
         """`seats` in each crew; 0: as many as a replica takes.
 
-        The vocabulary's rows are in `shards`, or in more, where volunteers lend too little for these.
+        The vocabulary's rows are in `shards`, or in more, where volunteers lend too little for these. With `comes_back`
+        members have no noise, and cotangents come back from each seat. The tensors in `whole` are never cut.
 
         Raises:
             GraphError: the model has no vocabulary that can be cut so.
@@ -64,23 +80,35 @@ class CrewPlanner:
         """
         if 0 < seats < shards:
             raise PlanError(f"shards: expected at most one for each of {seats} seats, got {shards}")
-        self._cuttings = Cuttings(graph, least=shards)
-        self._seats, self._shards = seats, shards
+        self._cuttings = Cuttings(graph, least=shards, whole=whole)
+        self._seats, self._shards, self._comes_back = seats, shards, comes_back
+        self._needs = GRADIENT_NEEDS if comes_back else NEEDS
         self.wire: ActivationCodec = wire
-        whole = ModelCosts.of(graph)
-        self.replica_bytes = _seats_of(whole, [_ROOMY])[0].need_bytes
+        costs = ModelCosts.of(graph)
+        self.replica_bytes = self._seats_of(costs, [_ROOMY])[0].need_bytes
         """Memory that a whole replica takes."""
         # Of all cuts that there could be: what shares a product decides about last digits, whatever the cuts are.
-        self._most_sent = max(piece.sent_bytes for piece in whole.pieces)
+        self._most_sent = max(piece.sent_bytes for piece in costs.pieces)
         self._refused: tuple[int, ...] = ()
         """Memories for which there was no crew; the planner is asked about the same volunteers again in each step."""
         if seats:
             self._seated([0] * seats)
 
     @classmethod
-    def of(cls, attachment: bytes, *, seats: int, wire: ActivationCodec, shards: int = 1) -> Self:
-        """Makes the planner of a task that was shared as a graph."""
-        return cls(unpacked(attachment).graph, seats=seats, wire=wire, shards=shards)
+    def of(
+        cls,
+        attachment: bytes,
+        *,
+        seats: int,
+        wire: ActivationCodec,
+        shards: int = 1,
+        comes_back: bool = False,
+        by_matrix: bool = False,
+    ) -> Self:
+        """Makes the planner of a task that was shared as a graph; with `by_matrix` no hidden matrix is cut."""
+        shared = unpacked(attachment)
+        whole = frozenset(shared.hidden) if by_matrix else frozenset[str]()
+        return cls(shared.graph, seats=seats, wire=wire, shards=shards, comes_back=comes_back, whole=whole)
 
     def fits(self, stage: StageSpec, memory_bytes: int) -> bool:
         return memory_bytes == 0 or max(stage.need_bytes, SHARES * stage.waiting_bytes) <= memory_bytes
@@ -112,7 +140,7 @@ class CrewPlanner:
         return sorted(largest[: self._seats or MOST_PLANNED])
 
     def _planned(self, memories: Sequence[int]) -> tuple[Cutting, Sequence[PlannedSeat]]:
-        cutting, found = fitting_plan(self._cuttings, _machines(memories), NEEDS)
+        cutting, found = fitting_plan(self._cuttings, _machines(memories), self._needs)
         return cutting, found.crews[0].seats
 
     def _seated(self, memories: Sequence[int]) -> tuple[Cutting, Sequence[PlannedSeat]]:
@@ -121,14 +149,14 @@ class CrewPlanner:
         most = max(*memories, 2 * self.replica_bytes)  # and tied shards count on every seat that holds them
         known = [memory or most for memory in memories]
         if self._shards == 1:
-            cutting, found = fitting_division(self._cuttings, _machines(known), NEEDS)
+            cutting, found = fitting_division(self._cuttings, _machines(known), self._needs)
             return cutting, found.crews[0].seats
         cutting, n_more = self._cuttings.first, self._shards - 1
         pieces, model = cutting.model.pieces, cutting.model
         first = len(pieces) - n_more
-        seats = _seats_of(replace(model, pieces=pieces[:first]), known[: len(known) - n_more])
+        seats = self._seats_of(replace(model, pieces=pieces[:first]), known[: len(known) - n_more])
         for number in range(first, len(pieces)):
-            (seat,) = _seats_of(replace(model, pieces=pieces[number : number + 1]), [known[len(seats)]])
+            (seat,) = self._seats_of(replace(model, pieces=pieces[number : number + 1]), [known[len(seats)]])
             seats.append(replace(seat, machine=str(len(seats)), first=number, end=number + 1))
         return cutting, seats
 
@@ -137,15 +165,18 @@ class CrewPlanner:
         cuts = tuple(seat.end for seat in seats[:-1])
         received = [[array.shape for array in stage.received] for stage in stages_of(cutting.graph, cuts)]
         sent = [self._sent_bytes(shapes) for shapes in [*received[1:], []]]
-        receivers = [(lent, *its) for (_, lent), its in zip(holders[1:], sent, strict=False)]
+        returned = [0, *(member for member, _ in sent[:-1])] if self._comes_back else [0] * len(seats)
+        receivers = self._receivers([lent for _, lent in holders], sent)
         # Where memory is scarce, need_bytes has room for so many.
         is_roomy = all(
             not lent or ROOM * seat.need_bytes <= lent for seat, (_, lent) in zip(seats, holders, strict=True)
         )
         at_once = MOST_AT_ONCE if self._seats and is_roomy else MEMBERS_AT_LEAST
-        batch = fitting_batch(min(max(MESSAGE_BYTES // self._most_sent, 1), at_once), receivers)
+        message_bytes = GRADIENT_MESSAGE_BYTES if self._comes_back else MESSAGE_BYTES
+        batch = fitting_batch(min(max(message_bytes // self._most_sent, 1), at_once), receivers)
         window = fitting_window(batch, receivers)
-        waiting = [0, *(window * (batch * member + group) for _, member, group in receivers)]
+        waiting = [window * (batch * member + group) for _, member, group in receivers]
+        waiting = [0] * (len(seats) - len(waiting)) + waiting
         stages = tuple(
             StageSpec(
                 tensors=tuple(name for name in seat.tensors if name in cutting.model.learned),
@@ -154,8 +185,11 @@ class CrewPlanner:
                 group_bytes=its_group,
                 batch=batch,
                 waiting_bytes=its_waiting,
+                received_bytes=its_returned,
             )
-            for seat, (its_member, its_group), its_waiting in zip(seats, sent, waiting, strict=True)
+            for seat, (its_member, its_group), its_waiting, its_returned in zip(
+                seats, sent, waiting, returned, strict=True
+            )
         )
         return CrewPlan(
             cuts=cuts,
@@ -177,12 +211,20 @@ class CrewPlanner:
     def _sent_bytes(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
         """Bytes of the values that cross a cut, for one member and once a group."""
         member = sum(member_bytes(self.wire, shape) for shape in shapes)
-        return member, sum(4 * prod(shape) for shape in shapes) if needs_base(self.wire) else 0
+        has_base = needs_base(self.wire) and not self._comes_back
+        return member, sum(4 * prod(shape) for shape in shapes) if has_base else 0
 
+    def _receivers(self, memories: Sequence[int], sent: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
+        """The memory that each receiving seat's volunteer lends, and the bytes of a member and of a group that it is
+        sent, by the seat before and, where members come back, as much as it sends itself by the next one."""
+        if not self._comes_back:
+            return [(lent, *its) for lent, its in zip(memories[1:], sent, strict=False)]
+        received = [0, *(member for member, _ in sent[:-1])]
+        return [(lent, before + member, 0) for lent, before, (member, _) in zip(memories, received, sent, strict=True)]
 
-def _seats_of(model: ModelCosts, memories: Sequence[int]) -> list[PlannedSeat]:
-    """The seats of one crew, with parts in proportion to memories."""
-    return list(divide(model, _machines(memories), NEEDS).crews[0].seats)
+    def _seats_of(self, model: ModelCosts, memories: Sequence[int]) -> list[PlannedSeat]:
+        """The seats of one crew, with parts in proportion to memories."""
+        return list(divide(model, _machines(memories), self._needs).crews[0].seats)
 
 
 def undivided_of(invitation: Invitation, config: RunConfig) -> tuple[int, str]:
@@ -192,7 +234,7 @@ def undivided_of(invitation: Invitation, config: RunConfig) -> tuple[int, str]:
     if not (key and invitation.attachment):
         return 0, ""
     try:
-        planner = CrewPlanner.of(invitation.attachment, seats=0, wire=config.server.wire)
+        planner = _planner_of(invitation, config, seats=0, shards=1)
     except ValueError:  # no settings would divide it
         return 0, ""
     return planner.replica_bytes, _DIVIDES[key]
@@ -201,8 +243,7 @@ def undivided_of(invitation: Invitation, config: RunConfig) -> tuple[int, str]:
 def crew_planner_of(invitation: Invitation, config: RunConfig) -> CrewPlanner | None:
     """The planner of a run; None for a model that cannot be divided, and need not.
 
-    Crews pass members forward and no gradients back, so where gradients are measured each volunteer holds the model,
-    and also where a row's step depends on its whole matrix, of which a seat may hold a part.
+    Where volunteers take local steps each holds the model, and also where a tensor's step depends on all others.
 
     Raises:
         ConfigError: crews are wanted of such a model.
@@ -226,13 +267,24 @@ def crew_planner_of(invitation: Invitation, config: RunConfig) -> CrewPlanner | 
             f"{invitation.kind}; leave them out, and every volunteer holds the whole model"
         )
     try:
-        return CrewPlanner.of(invitation.attachment, seats=seats, wire=settings.wire, shards=shards)
+        return _planner_of(invitation, config, seats=seats, shards=shards)
     except ValueError as error:
         if not is_wanted:
             return None
         raise ConfigError(
             f"seats, shards: expected a model that can be divided among {seats or 'its volunteers'}: {error}"
         ) from error
+
+
+def _planner_of(invitation: Invitation, config: RunConfig, *, seats: int, shards: int) -> CrewPlanner:
+    return CrewPlanner.of(
+        invitation.attachment,
+        seats=seats,
+        wire=config.server.wire,
+        shards=shards,
+        comes_back=config.strategy.measure == "gradients",
+        by_matrix=OPTIMIZERS[optimizer_name(config.optimizer.optimizer)].by_matrix,
+    )
 
 
 def _machines(memories: Sequence[int]) -> list[Machine]:
@@ -244,9 +296,8 @@ def _machines(memories: Sequence[int]) -> list[Machine]:
 
 def _undivided(config: RunConfig) -> tuple[str, str]:
     """The setting for which each volunteer holds the whole model, and what crews need in its place; empty if none."""
-    if config.strategy.measure == "gradients":
-        return "measure", "losses"
-    optimizer = OPTIMIZERS[optimizer_name(config.optimizer.optimizer)]
-    if optimizer.by_matrix or optimizer.gathers:
-        return "optimizer", "a rule that steps each element by itself, such as adam,"
+    if config.strategy.measure == "gradients" and config.strategy.local_steps != 1:
+        return "local_steps", "1"
+    if OPTIMIZERS[optimizer_name(config.optimizer.optimizer)].gathers:
+        return "optimizer", "a rule that steps each tensor by itself, such as adam,"
     return "", ""

@@ -19,6 +19,7 @@ from fedlearn.coordination.effects import (
     Compute,
     Leave,
     Load,
+    Passed,
     Reply,
     ServerEffect,
 )
@@ -86,7 +87,7 @@ class Relay:
                 self._ending = reason
         return self._follow(self._worker.received(message, now), now)
 
-    def computed(self, result: bytes | TrialResults | None, now: float) -> list[RelayEffect]:
+    def computed(self, result: bytes | TrialResults | Passed | None, now: float) -> list[RelayEffect]:
         """Takes the result of the computation under way: a digest for Load, Begin and Apply."""
         effects: list[RelayEffect] = []
         match self._under_way:
@@ -131,7 +132,7 @@ class Relay:
         self._steps.assign(assignment, now)
         return self._coordinator.loop.open_next(now)
 
-    def _hold(self, step: int, digest: bytes | TrialResults | None, now: float) -> list[ServerEffect]:
+    def _hold(self, step: int, digest: bytes | TrialResults | Passed | None, now: float) -> list[ServerEffect]:
         """Takes note of the step before which the replica stands after it was loaded, begun or kept."""
         assert isinstance(digest, bytes)
         assert self._welcome is not None, "weights before a Welcome"

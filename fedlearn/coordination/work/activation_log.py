@@ -2,6 +2,7 @@
 
 import msgspec
 
+from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.wire.encoding.activations import ActivationCodec
 from fedlearn.wire.messages import Activations
 
@@ -15,7 +16,10 @@ class ActivationLog(msgspec.Struct, frozen=True, eq=False):
     batch: int
     """The most members in one message."""
     sent: tuple[tuple[Activations, ...], ...]
-    """Activations at each cut, in the order of members; without payload where they did not pass the server."""
+    """Activations and cotangents after each leg of the way, in the order of members; without payload where they did not
+    pass the server."""
+    sums: tuple[CodedEstimate, ...] = ()
+    """The sum of each seat's part, where gradients were measured."""
 
     @property
     def is_whole(self) -> bool:

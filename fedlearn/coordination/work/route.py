@@ -1,4 +1,4 @@
-"""The route of a seat's activations to the next one: through the server, or over a direct connection."""
+"""The route of what a seat sends to its neighbours: through the server, or over a direct connection."""
 
 from enum import Enum
 from typing import final
@@ -12,7 +12,7 @@ from fedlearn.wire.messages import MAX_REASON_LENGTH, Activations, Message, Neig
 class _Line(Enum):
     NONE = "everything goes through the server"
     OPENING = "the next seat is being called"
-    OPEN = "activations go straight to the next seat"
+    OPEN = "it goes straight to the neighbour"
     LOST = "the server has not yet said what to do without the line"
 
 
@@ -21,22 +21,27 @@ class ActivationRoute:
     """The route of one seat, as pure as its pipeline: what is sent about members, and where."""
 
     def __init__(self) -> None:
-        self._line = _Line.NONE
+        self._line = self._line_back = _Line.NONE
         self._held: list[Activations] = []
 
     def name(self, neighbours: Neighbours) -> list[ClientEffect]:
         """Takes the neighbours that the server named; activations that were in flight are dropped."""
         self._held.clear()
         self._line = _Line.NONE if neighbours.next is None else _Line.OPENING
+        # Nothing goes back before something came over that line.
+        self._line_back = _Line.NONE if neighbours.before is None else _Line.OPEN
         return [Link(neighbours)]
 
     def say(self, message: Message) -> list[ClientEffect]:
         """Sends a message about members; activations wait while the next seat is being called."""
-        if not isinstance(message, Activations) or self._line is _Line.NONE:
+        if not isinstance(message, Activations):
             return [Reply(message)]
-        if self._line is _Line.OPEN:
+        line = self._line_back if message.backward else self._line
+        if line is _Line.NONE:
+            return [Reply(message)]
+        if line is _Line.OPEN:
             return [Forward(message), Reply(replace(message, payload=b""))]
-        if self._line is _Line.OPENING:
+        if line is _Line.OPENING:
             self._held.append(message)
         return []
 
@@ -49,9 +54,14 @@ class ActivationRoute:
         notice = Notice("activations go straight to the next seat")
         return [notice, *(effect for activations in held for effect in self.say(activations))]
 
+    def turn_away(self) -> None:
+        """Sends nothing back directly any more."""
+        if self._line_back is _Line.OPEN:
+            self._line_back = _Line.LOST
+
     def lost(self, reason: str) -> list[ClientEffect]:
         """Takes note that the next seat is not connected, or not any more; the server leases lost members again."""
-        if self._line not in (_Line.OPENING, _Line.OPEN):
+        if not reason or self._line not in (_Line.OPENING, _Line.OPEN):
             return []
         self._line = _Line.LOST
         self._held.clear()

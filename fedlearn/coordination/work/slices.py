@@ -2,7 +2,7 @@
 
 from typing import final
 
-from fedlearn.coordination.effects import ClientEffect, Evaluate, Pass, Reply
+from fedlearn.coordination.effects import ClientEffect, Evaluate, Pass, Passed, Reply
 from fedlearn.coordination.work.work import LineEvent
 from fedlearn.es.sums.exchange import SUM_SLICE_S
 from fedlearn.es.trials import TrialResults, Trials
@@ -69,7 +69,7 @@ class LeaseSlices:
         return Evaluate(trials, assignment.block)
 
     def done(
-        self, order: Evaluate | Pass, result: bytes | TrialResults, digest: bytes, *, started: float, now: float
+        self, order: Evaluate | Pass, result: Passed | TrialResults, digest: bytes, *, started: float, now: float
     ) -> list[ClientEffect]:
         assert isinstance(result, TrialResults)
         trials, assignment = order.trials, self._assignment

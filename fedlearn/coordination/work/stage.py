@@ -2,7 +2,7 @@
 
 from typing import final
 
-from fedlearn.coordination.effects import ClientEffect, Evaluate, Pass
+from fedlearn.coordination.effects import ClientEffect, Evaluate, Pass, Passed
 from fedlearn.coordination.work.pipeline import Pipeline
 from fedlearn.coordination.work.route import ActivationRoute, unreachable
 from fedlearn.coordination.work.work import Heard, LineEvent, Linked, Unlinked
@@ -41,7 +41,8 @@ class CrewStage:
             case Unlinked(reason) if self._pipeline.hears:
                 return self._turn_away(reason)
             case Heard(activations):
-                return self._turn_away(self._pipeline.heard(activations))
+                reason = self._pipeline.heard(activations)
+                return self._turn_away(reason) if not activations.backward else self._route.lost(reason)
         return []
 
     def _turn_away(self, reason: str) -> list[ClientEffect]:
@@ -49,6 +50,7 @@ class CrewStage:
         if not reason:
             return []
         self._pipeline.hear(None)
+        self._route.turn_away()
         return [unreachable(reason, is_next=False)]
 
     def give_up(self) -> None:
@@ -58,8 +60,10 @@ class CrewStage:
         return self._pipeline.next(step, now)
 
     def done(
-        self, order: Evaluate | Pass, result: bytes | TrialResults, digest: bytes, *, started: float, now: float
+        self, order: Evaluate | Pass, result: Passed | TrialResults, digest: bytes, *, started: float, now: float
     ) -> list[ClientEffect]:
         del started
-        said = self._pipeline.passed(order.trials, result, digest, now)
+        assert isinstance(order, Pass)
+        assert isinstance(result, Passed)
+        said = self._pipeline.passed(order, result, digest, now)
         return [effect for message in said for effect in self._route.say(message)]

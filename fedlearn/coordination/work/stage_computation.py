@@ -1,23 +1,31 @@
-"""One stage of a model: turns the activations that the previous stage sent into those for the next one.
+"""One stage of a model: turns what the neighbouring stages sent into what they are to be sent.
 
 Whoever has a seat computes so, and the server that goes over what seats did.
 """
 
+from collections.abc import Mapping
 from math import prod
 from typing import final
 
 import numpy as np
 
-from fedlearn.es.trials import Float32Array, Trials
+from fedlearn.coordination.effects import Pass, Passed
+from fedlearn.es.sums.estimate import NO_ESTIMATE
+from fedlearn.es.trials import Float32Array, TrialResults, Trials
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.objective import PartObjective, Values
 from fedlearn.wire.encoding.activations import ActivationCodec, decode, encode, member_bytes, needs_base
 from fedlearn.wire.errors import RemoteProtocolError
 
+COTANGENT_SCALE = 2.0**10
+"""The factor by which cotangents travel, since float16 has few digits below 6e-5, where those of a mean lie."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+
 
 @final
 class StageComputation:
-    """Passes the members of a group in order, since what is sent once a group comes with the first ones."""
+    """Passes members in order: what is sent once a group comes with its first ones, and a lease has one sum."""
 
     def __init__(self, part: PartObjective, wire: ActivationCodec, *, is_last: bool, threads: int) -> None:
         self.part = part
@@ -29,22 +37,76 @@ class StageComputation:
         """Unperturbed activations of the group that this stage received."""
         self._own_base: Values = {}
         """Unperturbed activations of the group that this stage made."""
+        self._total = np.zeros(0, dtype=np.int64)
+        """The sum of the gradients of the lease's members so far."""
+        self._is_finite = True
 
-    def passed(self, trials: Trials, data: Columns, payload: bytes) -> bytes | Float32Array:
-        """The activations of these members for the next stage; at the last stage, their losses.
+    def passed(self, order: Pass, data: Columns) -> Passed:
+        """What the neighbouring stages are sent of these members, and what this stage reports.
 
         Raises:
-            RemoteProtocolError: the activations of the previous stage contradict the plan.
+            RemoteProtocolError: what a neighbouring stage sent contradicts the plan.
         """
+        if order.lease is None:
+            return self._with_noise(order, data)
+        received = self._unbased(order.payload, self.part.receives, order.trials.n_members)
+        if order.cotangents is not None or self._is_last:
+            return self._backward(order, order.lease, received, data)
+        given = self.part.forward(data, order.trials, received, threads=self._threads)
+        return Passed(self._without_base(given, 1.0))
+
+    # ---- members without noise, whose gradients are summed
+
+    def _backward(self, order: Pass, lease: Trials, received: Values, data: Columns) -> Passed:
+        trials, cotangents = order.trials, dict[str, Float32Array]()
+        if not self._is_last:
+            scaled = self._unbased(order.cotangents or b"", self.part.gives, trials.n_members)
+            cotangents = {name: value / np.float32(COTANGENT_SCALE) for name, value in scaled.items()}
+        found = self.part.backward(data, trials, received, cotangents, threads=self._threads)
+        if trials.first_member == lease.first_member:
+            self._total, self._is_finite = np.zeros(self.part.layout.size, dtype=np.int64), True
+        self._total += found.total
+        self._is_finite &= found.is_finite
+        losses, estimate = np.zeros(0, dtype=np.float32), NO_ESTIMATE
+        if self._is_last:
+            (lost,) = found.given.values()
+            losses = np.asarray(lost, dtype=np.float32).reshape(-1)
+        if trials.first_member + trials.n_members == lease.first_member + lease.n_members and self._is_finite:
+            estimate = self.part.encoded(self._total, lease)
+        return Passed(self._without_base(found.cotangents, COTANGENT_SCALE), TrialResults(losses, estimate))
+
+    def _without_base(self, values: Values, scale: float) -> bytes:
+        """Encodes value by value; there are no unperturbed ones from which these would differ."""
+        with np.errstate(over="ignore"):
+            return b"".join(
+                encode(self._wire, value * np.float32(scale), self._zeros(value.shape[1:])) for value in values.values()
+            )
+
+    def _unbased(self, payload: bytes, shapes: Shapes, n_members: int) -> Values:
+        self._check_length(payload, shapes, n_members, group_bytes=0)
+        values, offset = {}, 0
+        for name, shape in shapes.items():
+            end = offset + n_members * member_bytes(self._wire, shape)
+            values[name] = self._value(payload[offset:end], n_members, shape, self._zeros(shape))
+            offset = end
+        return values
+
+    def _zeros(self, shape: tuple[int, ...]) -> Float32Array | None:
+        return np.zeros(shape, dtype=np.float32) if self._has_base else None
+
+    # ---- members with noise, whose losses are measured
+
+    def _with_noise(self, order: Pass, data: Columns) -> Passed:
+        trials = order.trials
         begins = trials.first_member % trials.group_size == 0
-        received = self._decoded(payload, trials.n_members, begins=begins)
+        received = self._decoded(order.payload, trials.n_members, begins=begins)
         given = self.part.members(data, trials, received, threads=self._threads)
         if self._is_last:
             (losses,) = given.values()
-            return np.asarray(losses, dtype=np.float32).reshape(-1)
+            return Passed(results=TrialResults(np.asarray(losses, dtype=np.float32).reshape(-1)))
         if self._has_base and begins:
             self._own_base = self.part.unperturbed(data, trials, self._base, threads=self._threads)
-        return self._encoded(given, begins=begins)
+        return Passed(self._encoded(given, begins=begins))
 
     def _encoded(self, given: Values, *, begins: bool) -> bytes:
         """Encodes value by value: the unperturbed one where a group begins and the codec needs it, then each
@@ -58,26 +120,33 @@ class StageComputation:
         return b"".join(parts)
 
     def _decoded(self, payload: bytes, n_members: int, *, begins: bool) -> Values:
-        wire, shapes = self._wire, self.part.receives
+        shapes = self.part.receives
         group_bytes = sum(4 * prod(shape) for shape in shapes.values()) if self._has_base and begins else 0
-        expected = group_bytes + n_members * sum(member_bytes(wire, shape) for shape in shapes.values())
-        if len(payload) != expected:
-            raise RemoteProtocolError(
-                f"activations: expected {expected} bytes of {n_members} members as {wire}, got {len(payload)}; "
-                "all seats must have one plan"
-            )
+        self._check_length(payload, shapes, n_members, group_bytes=group_bytes)
         values, base, offset = {}, dict(self._base), 0
         for name, shape in shapes.items():
             if group_bytes:
                 end = offset + 4 * prod(shape)
                 base[name] = np.asarray(decode("float32", payload[offset:end], 1, shape)[0])
                 offset = end
-            end = offset + n_members * member_bytes(wire, shape)
-            try:
-                values[name] = decode(wire, payload[offset:end], n_members, shape, base.get(name))
-            except RemoteProtocolError:
-                # Whoever made these lies, and is found by what comes of them: this machine only hands it on.
-                values[name] = np.full((n_members, *shape), np.nan, dtype=np.float32)
+            end = offset + n_members * member_bytes(self._wire, shape)
+            values[name] = self._value(payload[offset:end], n_members, shape, base.get(name))
             offset = end
         self._base = base
         return values
+
+    def _check_length(self, payload: bytes, shapes: Shapes, n_members: int, *, group_bytes: int) -> None:
+        wire = self._wire
+        expected = group_bytes + n_members * sum(member_bytes(wire, shape) for shape in shapes.values())
+        if len(payload) != expected:
+            raise RemoteProtocolError(
+                f"activations: expected {expected} bytes of {n_members} members as {wire}, got {len(payload)}; "
+                "all seats must have one plan"
+            )
+
+    def _value(self, data: bytes, n_members: int, shape: tuple[int, ...], base: Float32Array | None) -> Float32Array:
+        try:
+            return decode(self._wire, data, n_members, shape, base)
+        except RemoteProtocolError:
+            # Whoever made these lies, and is found by what comes of them: this machine only hands it on.
+            return np.full((n_members, *shape), np.nan, dtype=np.float32)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from fedlearn.coordination.effects import ClientEffect, Evaluate, Pass
+from fedlearn.coordination.effects import ClientEffect, Evaluate, Pass, Passed
 from fedlearn.es.trials import TrialResults
 from fedlearn.wire.messages import Activations, Message
 
@@ -25,7 +25,7 @@ class Unlinked(msgspec.Struct, frozen=True):
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """Activations came straight from the previous seat."""
+    """Activations came straight from the previous seat, or cotangents from the next one."""
 
     activations: Activations
 
@@ -51,6 +51,6 @@ class LeasedWork(Protocol):
         """The next computation with weights that stand before `step`; None: there is nothing to do."""
 
     def done(
-        self, order: Evaluate | Pass, result: bytes | TrialResults, digest: bytes, *, started: float, now: float
+        self, order: Evaluate | Pass, result: Passed | TrialResults, digest: bytes, *, started: float, now: float
     ) -> list[ClientEffect]:
         """Takes the result of a computation with weights of this digest, which took from `started` to `now`."""

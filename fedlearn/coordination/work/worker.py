@@ -20,6 +20,7 @@ from fedlearn.coordination.effects import (
     Load,
     Notice,
     Pass,
+    Passed,
     Reply,
     StoreBlock,
     TakeSeat,
@@ -177,7 +178,7 @@ class Worker:
             proof = msgspec.structs.replace(proof, held_step=self._held.step, held_digest=self._held.digest)
         return [self._say(proof)]
 
-    def computed(self, result: bytes | TrialResults | None, now: float) -> list[ClientEffect]:
+    def computed(self, result: bytes | TrialResults | Passed | None, now: float) -> list[ClientEffect]:
         """Takes the result of the computation under way: a digest for Load, Begin and Apply, losses for Evaluate."""
         assert self._under_way is not None, "computed without a computation under way"
         (compute, started), self._under_way = self._under_way, None
@@ -193,11 +194,11 @@ class Worker:
                 self.n_steps += 1
                 effects += self._hold(update.step + 1, result)
             case Evaluate() | Pass():
-                assert result is not None
+                assert isinstance(result, TrialResults | Passed)
                 effects += self._work.done(compute, result, self._digest, started=started, now=now)
         return [*effects, *self._proceed(now)]
 
-    def _hold(self, step: int, digest: bytes | TrialResults | None) -> list[ClientEffect]:
+    def _hold(self, step: int, digest: bytes | TrialResults | Passed | None) -> list[ClientEffect]:
         """Notes the step before which the replica stands, and says Ready once that is the step that the server asked
         for."""
         assert isinstance(digest, bytes)

@@ -113,8 +113,10 @@ def encode_dithered(layout: ParameterLayout, estimate: Integers, random: Dither)
     return encode_randomly(layout, estimate, random.view(np.uint32))
 
 
-def dither(seed: int, step: int, count: int, *, bits: int) -> Dither:
-    """The random numbers by which `count` integers are rounded to so many bits under a group's seed; or a few more."""
+def dither(run_seed: int, step: int, first_member: int, count: int, *, bits: int) -> Dither:
+    """The random numbers by which `count` integers, the sum of members from the first one on, are rounded to so many
+    bits; or a few more."""
+    seed = int(random_words(run_seed, step, first_member, 1, 1)[0, 0])
     if bits == 4:
         return random_bytes(seed, step, count)
     words: NDArray[np.uint32] = random_words(seed, step, 0, 1, count)[0]

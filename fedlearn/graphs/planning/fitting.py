@@ -9,7 +9,7 @@ from fedlearn.graphs.graph import Graph, GraphError
 from fedlearn.graphs.planning.crews import LacksMemory, Machine, PlannedCrews
 from fedlearn.graphs.planning.parts import ModelCosts, Needs
 from fedlearn.graphs.planning.planner import can_hold, divide, plan
-from fedlearn.graphs.shards import sharded
+from fedlearn.graphs.shards import rows_of, sharded
 
 MAX_SHARDS = 12
 """The most shards, as many as a crew can have seats; more would cross the cuts without making any part smaller."""
@@ -23,13 +23,15 @@ class Cutting(Struct, frozen=True, eq=False):
     model: ModelCosts
 
     @classmethod
-    def of(cls, graph: Graph, n_shards: int) -> Self:
+    def of(cls, graph: Graph, n_shards: int, whole: frozenset[str] = frozenset()) -> Self:
         """Cuts the vocabulary of a graph.
 
         Raises:
-            GraphError: the model has no vocabulary that can be cut into these shards.
+            GraphError: the model has no vocabulary that can be cut into these shards, or its tensor is to stay `whole`.
         """
         cut = sharded(graph, n_shards)
+        if torn := {rows.tensor for rows in map(rows_of, (array.name for array in cut.learned)) if rows.end} & whole:
+            raise GraphError(f"shards: expected a tensor that may be cut, got {min(torn)}, whose step needs all of it")
         return cls(n_shards, cut, ModelCosts.of(cut))
 
 
@@ -37,14 +39,14 @@ class Cutting(Struct, frozen=True, eq=False):
 class Cuttings:
     """One model with its vocabulary in more and more shards, each cutting made once."""
 
-    def __init__(self, graph: Graph, *, least: int = 1) -> None:
-        """Begins with the vocabulary in `least` shards.
+    def __init__(self, graph: Graph, *, least: int = 1, whole: frozenset[str] = frozenset()) -> None:
+        """Begins with the vocabulary in `least` shards; the tensors in `whole` are never cut.
 
         Raises:
             GraphError: the model has no vocabulary that can be cut into these.
         """
-        self._graph = graph
-        self._made = [Cutting.of(graph, least)]
+        self._graph, self._whole = graph, whole
+        self._made = [Cutting.of(graph, least, whole)]
         self._is_all = False
 
     @property
@@ -63,7 +65,7 @@ class Cuttings:
         if self._is_all or n_shards > MAX_SHARDS:
             return None
         try:
-            self._made.append(Cutting.of(self._graph, n_shards))
+            self._made.append(Cutting.of(self._graph, n_shards, self._whole))
         except GraphError:
             self._is_all = True
             return None

@@ -4,16 +4,19 @@ It runs the stages one by one, as the seats do, on its own weights: the same val
 that coarse activations accuse nobody.
 """
 
-from collections.abc import Sequence
 from typing import final
 
 import numpy as np
 from msgspec.structs import replace
 
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, compare, first_false
+from fedlearn.coordination.crews.summing import PartSums
+from fedlearn.coordination.effects import Pass
 from fedlearn.coordination.work.activation_log import ActivationLog
 from fedlearn.coordination.work.stage_computation import StageComputation
-from fedlearn.es.layout import Float32Array
+from fedlearn.coordination.work.way import way_of
+from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.invitation import Invitation
@@ -42,50 +45,57 @@ class Retracer:
         its step."""
         log, layout = claim.log, self._holding.objective.layout
         assert log is not None, "a claim of a crew"
-        finding, verdict = compare(claim, lambda: TrialResults(self._own_losses(claim, log)), layout)
+        finding, verdict = compare(claim, lambda: self._results(claim, log, 0), layout)
         if finding is Finding.FALSE and log.is_whole:
-            place = self._guilty_place(claim, log)
+            place = self._guilty_place(claim, log, layout)
             guilty = claim.reputation.seats[place]
             verdict = replace(verdict, identity=guilty.identity, name=guilty.name, place=place)
         return finding, verdict
 
-    def _own_losses(self, claim: Claim, log: ActivationLog) -> Float32Array:
-        """The losses of a crew whose seats are all honest, [n_members]."""
-        return self._losses(claim, log, _orders(claim.trials, log), 0)
-
-    def _guilty_place(self, claim: Claim, log: ActivationLog) -> int:
-        """The seat that sent the first false thing of a group whose losses are false."""
-        stages = [self._own_losses(claim, log)]
-        for place, sent in enumerate(log.sent):
-            orders = [(said.first_member, said.n_members, said.payload) for said in sent]
+    def _guilty_place(self, claim: Claim, log: ActivationLog, layout: ParameterLayout) -> int:
+        """The seat that sent the first false thing of a group whose results are false."""
+        legs = [self._results(claim, log, 0)]
+        for n_given in range(1, len(log.sent) + 1):
             try:
-                stages.append(self._losses(claim, log, orders, place + 1))
+                legs.append(self._results(claim, log, n_given))
             except (ValueError, RemoteProtocolError):
                 # Nothing can be computed from it.
-                stages.append(np.full_like(stages[0], np.nan))
-        return first_false([*stages, claim.losses], claim.trials.group_size, claim.tolerance)
+                legs.append(TrialResults(np.full_like(legs[0].losses, np.nan), legs[0].estimate))
+        claimed = TrialResults(claim.losses, claim.estimate)
+        way = _way_of(claim, log)
+        return way[first_false([*legs, claimed], layout, claim.trials.group_size, claim.tolerance)]
 
-    def _losses(
-        self, claim: Claim, log: ActivationLog, orders: Sequence[tuple[int, int, bytes]], first_place: int
-    ) -> Float32Array:
-        """Losses of members (first, count, received activations) that pass the stages from the index `first_place`
-        on."""
-        stages = self._stages(log)[first_place:]
-        data, found = self._holding.block(claim.block), list[Float32Array]()
-        for first_member, n_members, given in orders:
+    def _results(self, claim: Claim, log: ActivationLog, n_given: int) -> TrialResults:
+        """The results that follow if what was sent after the first `n_given` legs is as the log has it, and all seats
+        are honest behind that; 0: those of an honest crew."""
+        stages, way, data = self._stages(log), _way_of(claim, log), self._holding.block(claim.block)
+        turn = len(stages) - 1
+        lease = None if claim.trials.perturbation.has_noise else replace(claim.trials, shaping=None)
+        losses, sums = list[Float32Array](), dict[int, CodedEstimate]()
+        for number, (first_member, n_members) in enumerate(_messages(claim.trials, log)):
             trials = replace(claim.trials, first_member=first_member, n_members=n_members, shaping=None)
-            passed: bytes | Float32Array = given
-            for stage in stages:
-                assert isinstance(passed, bytes), "only the last part gives losses"
-                passed = stage.passed(trials, data, passed)
-            assert not isinstance(passed, bytes), "the last part gives losses"
-            found.append(passed)
-        return np.concatenate(found)
+            after = [sent[number].payload for sent in log.sent[:n_given]]
+            for leg in range(n_given, len(way)):
+                place = way[leg]
+                payload, back = after[place - 1] if place else b"", after[leg - 1] if leg > turn else None
+                passed = stages[place].passed(Pass(trials, claim.block, payload, back, lease), data)
+                after.append(passed.payload)
+                if passed.results is not None and leg == turn:
+                    losses.append(passed.results.losses)
+                if passed.results is not None and lease is not None:
+                    sums[place] = passed.results.estimate
+        found = np.concatenate(losses) if losses else claim.losses
+        if lease is None:
+            return TrialResults(found)
+        estimates = [sums[place] if place in sums else log.sums[place] for place in range(len(stages))]
+        return self._sums.joined(lease, found, estimates)
 
     def _stages(self, log: ActivationLog) -> list[StageComputation]:
         """The stages with the present weights."""
         if self._division != (log.cuts, log.shards):
             self._parts, self._division = self._divided(log), (log.cuts, log.shards)
+            layouts, seed = [part.layout for part in self._parts], self._invitation.seed
+            self._sums = PartSums(self._holding.objective.layout, lambda: layouts, seed=seed)
         for part in self._parts:
             part.load(self._holding.replica.weights_of(part.layout))
         last = len(self._parts) - 1
@@ -102,11 +112,15 @@ class Retracer:
         ]
 
 
-def _orders(trials: Trials, log: ActivationLog) -> list[tuple[int, int, bytes]]:
-    """The members as the first seat grouped them, where that is known: the number that share a product decides last
-    digits."""
+def _way_of(claim: Claim, log: ActivationLog) -> tuple[int, ...]:
+    return way_of(len(log.cuts) + 1, comes_back=not claim.trials.perturbation.has_noise)
+
+
+def _messages(trials: Trials, log: ActivationLog) -> list[tuple[int, int]]:
+    """The first member and the number of members of each message, as the first seat grouped them, where that is known:
+    the number that share a product decides last digits."""
     if log.sent[0]:
-        return [(said.first_member, said.n_members, b"") for said in log.sent[0]]
+        return [(said.first_member, said.n_members) for said in log.sent[0]]
     end = trials.first_member + trials.n_members
     firsts = range(trials.first_member, end, log.batch)
-    return [(first, min(log.batch, end - first), b"") for first in firsts]
+    return [(first, min(log.batch, end - first)) for first in firsts]

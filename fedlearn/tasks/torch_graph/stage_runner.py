@@ -43,7 +43,7 @@ class StageGradients(NamedTuple):
     cotangents: Values
     """The derivatives by what the stage received, by name."""
     uses: Sequence[tuple[str, Float32Array]]
-    """For each call that reads a learned tensor, the tensor's name and the derivative by what that call read."""
+    """The tensor's name, and the derivative by what was read, for each call that reads a learned tensor."""
 
 
 @final

@@ -83,6 +83,9 @@ def settle_gradients(
     """The configuration of a run that measures gradients, with a value for each automatic key, and the reasons."""
     config = config.replace({"group_size": 1, "sigma": UNUSED_SIGMA})
     chosen = list(reasons)
+    if config.server.seats and not config.strategy.local_steps:
+        config = config.replace({"local_steps": 1})
+        chosen.append(Reason("the seats of a crew take each step together", "local_steps", "1"))
     if config.optimizer.optimizer == "auto" and (n_hidden := sum(spec.n_hidden for spec in objective.layout.tensors)):
         config = config.replace({"optimizer": "muon"})
         what = "a hidden matrix" if n_hidden == 1 else f"{n_hidden} hidden matrices"
@@ -136,7 +139,6 @@ def _names_noise(config: RunConfig) -> str:
         ("rank", strategy.rank, strategy.rank != 1),
         ("fitness_shaping", strategy.fitness_shaping, strategy.fitness_shaping != "normalized"),
         ("exchange", strategy.exchange, strategy.exchange != "replay"),
-        ("seats", config.server.seats, bool(config.server.seats)),
         ("shards", config.server.shards, config.server.shards > 1),
     )
     return next((f"{key} = {str(value).lower()}" for key, value, is_tied in ties if is_tied), "")

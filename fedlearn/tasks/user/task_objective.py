@@ -91,9 +91,9 @@ class TaskObjective(Objective):
         with np.errstate(over="ignore"):  # of sums that are clipped anyway
             total = found.total * np.float32(2.0**trials.perturbation.unit_bits)
         np.rint(np.clip(total, -GREATEST_SUM, GREATEST_SUM, out=total), out=total)
-        summed, seed = total.astype(np.int64), int(words[0, 0])
-        random = dither(seed, trials.step, self.layout.size, bits=trials.perturbation.sum_bits)
-        return TrialResults(found.losses, encode_dithered(self.layout, summed, random))
+        bits = trials.perturbation.sum_bits
+        random = dither(self._seed, trials.step, trials.first_member, self.layout.size, bits=bits)
+        return TrialResults(found.losses, encode_dithered(self.layout, total.astype(np.int64), random))
 
     def _found(self, weights: Float32Array, batch: Batch, trials: Trials, *, threads: int) -> LossGradients:
         """The losses of members and the sum over groups; the batch has rows for each member.

@@ -157,20 +157,35 @@ def test_claim_is_evaluated_again_only_where_it_does_not_agree(
     assert (verdict.identity, verdict.is_true) == ("Ada", finding is Finding.TRUE)
 
 
+def results(of_legs: list[Float32Array]) -> list[TrialResults]:
+    return [TrialResults(losses) for losses in of_legs]
+
+
+def test_the_leg_after_which_a_sum_is_false_is_the_first_false_one() -> None:
+    own = losses()
+    true, other = (coded(GENERATOR.normal(0, 1e6, 500).astype(np.float32)) for _ in range(2))
+    near = coded((decode_estimate(LAYOUT, true) * 1.001).astype(np.float32))
+    for place in range(4):
+        sums = [true, near, near, near, near][: place + 1] + [other] * (4 - place)
+        assert first_false([TrialResults(own, each) for each in sums], LAYOUT, GROUP) == place
+    nothing = coded(np.zeros(500, dtype=np.float32))
+    assert first_false([TrialResults(own, each) for each in (nothing, nothing, other)], LAYOUT, GROUP) == 1
+
+
 def test_the_seat_after_which_losses_are_false_is_the_first_false_one() -> None:
     own = losses()
     lie, other = 6.0 - own, GENERATOR.permutation(own)
-    assert first_false([own, lie, lie, lie], GROUP) == 0
-    assert first_false([own, own, lie, lie], GROUP) == 1
-    assert first_false([own, own, own, lie], GROUP) == 2
-    assert first_false([own, lie, own, other], GROUP) == 0, "the first of several"
-    assert first_false([own, lie, lie, 1000 * lie], GROUP) == 0, "by the tolerance of what is right"
+    assert first_false(results([own, lie, lie, lie]), LAYOUT, GROUP) == 0
+    assert first_false(results([own, own, lie, lie]), LAYOUT, GROUP) == 1
+    assert first_false(results([own, own, own, lie]), LAYOUT, GROUP) == 2
+    assert first_false(results([own, lie, own, other]), LAYOUT, GROUP) == 0, "the first of several"
+    assert first_false(results([own, lie, lie, 1000 * lie]), LAYOUT, GROUP) == 0, "by the tolerance of what is right"
 
 
 def test_honest_seats_on_other_processors_are_not_the_false_ones() -> None:
     own = losses()
     near = own + np.float32(1e-5)
-    assert first_false([own, near, near + np.float32(1e-5), 6.0 - own], GROUP) == 2
+    assert first_false(results([own, near, near + np.float32(1e-5), 6.0 - own]), LAYOUT, GROUP) == 2
 
 
 def test_among_lies_that_are_false_together_only_the_first_of_an_equal_part_is_found() -> None:
@@ -178,14 +193,14 @@ def test_among_lies_that_are_false_together_only_the_first_of_an_equal_part_is_f
     spread = own.std() * LOOSE.share
     steps = [own + np.float32(share * spread) for share in (0.0, 0.1, 0.6, 1.2)]
     assert loss_difference(steps[-1], own, GROUP) > 1.0
-    assert first_false(steps, GROUP) == 1
+    assert first_false(results(steps), LAYOUT, GROUP) == 1
 
 
 def test_losses_that_are_no_numbers_are_false_where_they_begin() -> None:
     own, none = losses(), np.full(GROUP, np.nan, np.float32)
-    assert first_false([own, own, none, none], GROUP) == 1
-    assert first_false([none, none, own, own], GROUP) == 1
-    assert first_false([own, own, own, none], GROUP) == 2
+    assert first_false(results([own, own, none, none]), LAYOUT, GROUP) == 1
+    assert first_false(results([none, none, own, own]), LAYOUT, GROUP) == 1
+    assert first_false(results([own, own, own, none]), LAYOUT, GROUP) == 2
 
 
 MATRICES = ParameterLayout((TensorSpec("wide", (96, 384)), TensorSpec("narrow", (65, 96)), TensorSpec("vector", (96,))))

@@ -21,6 +21,7 @@ from fedlearn.coordination.effects import (
     Load,
     Notice,
     Pass,
+    Passed,
     Peer,
     Reply,
     TakeSeat,
@@ -107,7 +108,7 @@ class Machine:
         self.perform(self.worker.computed(self._result(order), now))
         return True
 
-    def _result(self, order: Compute) -> bytes | TrialResults | None:
+    def _result(self, order: Compute) -> bytes | TrialResults | Passed | None:
         match order:
             case TakeSeat(seat):
                 ends = (0, *seat.cuts, len(WHOLE))
@@ -132,8 +133,9 @@ class Machine:
                 assert len(payload) == (0 if self.tensors[0] == WHOLE[0] else MEMBER_BYTES * trials.n_members)
                 is_tainted = self.has_drifted or any(payload)
                 if self.tensors == WHOLE[-1:]:
-                    return TrialResults(np.full(trials.n_members, TAINTED if is_tainted else HONEST, np.float32))
-                return bytes([is_tainted] * (MEMBER_BYTES * trials.n_members))
+                    losses = np.full(trials.n_members, TAINTED if is_tainted else HONEST, np.float32)
+                    return Passed(results=TrialResults(losses))
+                return Passed(bytes([is_tainted] * (MEMBER_BYTES * trials.n_members)))
             case _:
                 pass
         return None

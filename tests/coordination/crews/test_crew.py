@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from fedlearn.coordination.crews.complaints import complaint_of
 from fedlearn.coordination.crews.crew import Crew, SeatHolder
 from fedlearn.coordination.crews.crew_plan import CrewPlan, StageSpec
 from fedlearn.coordination.effects import Send
@@ -76,7 +77,7 @@ def test_who_was_sent_a_part_is_no_spare_before_it_answers(crew: Crew) -> None:
 def say(crew: Crew, place: int, said: Activations | Result | Taken) -> None:
     """What nobody can object to."""
     holder = crew.seated[place]
-    assert crew.complaint(holder, said) == ""
+    assert complaint_of(crew, holder, said) == ""
     crew.took(holder, said, now=30.0)
 
 
@@ -85,7 +86,7 @@ def test_members_are_answered_for_in_order_and_by_each_seat_in_turn(crew: Crew) 
     say(crew, 0, activations(69, 3))
     say(crew, 1, result(64, 8))
     say(crew, 0, activations(72, 5))
-    assert crew.complaint(crew.seated[1], result(72, 8)) == (
+    assert complaint_of(crew, crew.seated[1], result(72, 8)) == (
         "members of crew 3 (Ada, Bo): expected some from 72 to 76, got 8 from 72 on"
     )
 
@@ -93,16 +94,16 @@ def test_members_are_answered_for_in_order_and_by_each_seat_in_turn(crew: Crew) 
 @pytest.mark.parametrize("span", [(64, 5), (72, 5), (0, 8), (69, 0), (2**62, 1)])
 def test_members_of_others_or_once_more_may_not(crew: Crew, span: tuple[int, int]) -> None:
     say(crew, 0, activations(64, 5))
-    problem = crew.complaint(crew.seated[0], activations(*span))
+    problem = complaint_of(crew, crew.seated[0], activations(*span))
     assert problem.startswith("members of crew 3 (Ada, Bo): expected some from 69 to ")
 
 
 def fill(crew: Crew) -> int:
     """Lets the first seat say all that it may, member by member; gives where it stops."""
     first = crew.seated[0]
-    while not crew.complaint(first, said := activations(first.next_member, 1)):
+    while not complaint_of(crew, first, said := activations(crew.done[0], 1)):
         crew.took(first, said, now=30.0)
-    return first.next_member
+    return crew.done[0]
 
 
 def test_no_more_messages_are_on_their_way_than_the_window_has(crew: Crew) -> None:
@@ -137,7 +138,7 @@ def test_no_more_than_a_group_and_a_window_go_on_before_losses_are_handed_up(cre
 @pytest.mark.parametrize("member", [0, FIRST, FIRST + 6, FIRST + GROUP, 2**62])
 def test_the_last_seat_is_through_only_with_what_it_was_given_of_a_group(crew: Crew, member: int) -> None:
     say(crew, 0, activations(64, 5))
-    problem = crew.complaint(crew.seated[1], Taken(5, member))
+    problem = complaint_of(crew, crew.seated[1], Taken(5, member))
     assert problem == f"members of crew 3 (Ada, Bo): expected to be through before a member from 65 to 69, got {member}"
 
 
@@ -145,18 +146,20 @@ def test_whoever_is_through_with_a_group_says_its_losses(crew: Crew) -> None:
     say(crew, 0, activations(64, 5))
     say(crew, 1, Taken(5, 69))
     say(crew, 0, activations(69, 3))
-    assert "from 70 to 71, got 72" in crew.complaint(crew.seated[1], Taken(5, 72))
-    assert crew.complaint(crew.seated[0], Taken(5, 72)) == "seat 0 of crew 3 (Ada, Bo): expected activations, got Taken"
+    assert "from 70 to 71, got 72" in complaint_of(crew, crew.seated[1], Taken(5, 72))
+    assert (
+        complaint_of(crew, crew.seated[0], Taken(5, 72))
+        == "seat 0 of crew 3 (Ada, Bo): expected activations, got Taken"
+    )
     say(crew, 1, result(64, 8))
 
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_nothing_comes_after_the_end_of_the_lease(crew: Crew, place: int) -> None:
     crew.taken = crew.reported = FIRST + 128
-    for holder in crew.seated:
-        holder.next_member = FIRST + 128
+    crew.done = [FIRST + 128] * 2
     said = result(FIRST + 128, 8) if place else activations(FIRST + 128, 5)
-    assert "expected some from 192 to 191, got" in crew.complaint(crew.seated[place], said)
+    assert "expected some from 192 to 191, got" in complaint_of(crew, crew.seated[place], said)
 
 
 @pytest.mark.parametrize(
@@ -166,18 +169,20 @@ def test_nothing_comes_after_the_end_of_the_lease(crew: Crew, place: int) -> Non
 def test_activations_are_of_one_group_and_as_long_as_planned(crew: Crew, first: int, count: int, n_bytes: int) -> None:
     if first > 64:
         say(crew, 0, activations(64, 5))
-    problem = crew.complaint(crew.seated[0], Activations(5, first, count, DIGEST, bytes(n_bytes)))
+    problem = complaint_of(crew, crew.seated[0], Activations(5, first, count, DIGEST, bytes(n_bytes)))
     assert problem.startswith("activations of crew 3 (Ada, Bo): expected at most")
 
 
 def test_losses_come_of_whole_groups_and_from_the_last_seat_only(crew: Crew) -> None:
     first, last = crew.seated
-    assert crew.complaint(first, result(64, 8)) == "seat 0 of crew 3 (Ada, Bo): expected activations, got Result"
-    assert crew.complaint(last, activations(64, 8)) == "seat 1 of crew 3 (Ada, Bo): expected losses, got Activations"
+    assert complaint_of(crew, first, result(64, 8)) == "seat 0 of crew 3 (Ada, Bo): expected activations, got Result"
+    assert (
+        complaint_of(crew, last, activations(64, 8)) == "seat 1 of crew 3 (Ada, Bo): expected losses, got Activations"
+    )
     say(crew, 0, activations(64, 5))
     say(crew, 0, activations(69, 3))
     expected = "members of crew 3 (Ada, Bo): expected losses of whole groups of 8, got 7"
-    assert crew.complaint(last, result(64, 7)) == expected
+    assert complaint_of(crew, last, result(64, 7)) == expected
 
 
 def test_who_has_been_given_work_is_to_answer_by_its_time(crew: Crew) -> None:
@@ -254,7 +259,7 @@ def test_what_seats_sent_is_kept_until_its_losses_are_handed_up(crew: Crew) -> N
 
 def test_no_more_is_kept_than_may_be_on_its_way(crew: Crew) -> None:
     ada, first = crew.seated[0], FIRST
-    while not crew.complaint(ada, said := activations(first, min(BATCH, GROUP - first % GROUP))):
+    while not complaint_of(crew, ada, said := activations(first, min(BATCH, GROUP - first % GROUP))):
         crew.took(ada, said, 60.0)
         first += said.n_members
     assert len(crew.sent[0]) == WINDOW

@@ -8,6 +8,7 @@ import pytest
 
 from fedlearn.config import ConfigError, RunConfig, Schema
 from fedlearn.coordination.crews.crew_plan import StageSpec
+from fedlearn.graphs.graph import GraphError
 from fedlearn.graphs.planning.crews import Machine, PlannedCrews
 from fedlearn.graphs.planning.fitting import Cutting, Cuttings, fitting_plan
 from fedlearn.graphs.planning.parts import Needs
@@ -169,9 +170,8 @@ def test_more_seats_than_the_model_has_pieces_are_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"measure": "gradients", "group_size": 1, "optimizer": "adam"}, "measure: expected losses where crews hold"),
-        ({"optimizer": "muon"}, "optimizer: expected a rule that steps each element by itself, such as adam, where"),
-        ({"optimizer": "clipup"}, "optimizer: expected a rule that steps each element by itself, such as adam, where"),
+        ({"measure": "gradients", "group_size": 1, "optimizer": "adam"}, "local_steps: expected 1 where crews hold"),
+        ({"optimizer": "clipup"}, "optimizer: expected a rule that steps each tensor by itself, such as adam, where"),
     ],
 )
 def test_what_needs_the_whole_model_is_not_divided(given: dict[str, int | str], message: str) -> None:
@@ -185,15 +185,46 @@ def test_what_needs_the_whole_model_is_not_divided(given: dict[str, int | str], 
 @pytest.mark.parametrize(
     ("given", "flag"),
     [
-        ({"measure": "gradients", "group_size": 1}, "--measure losses"),
-        ({"optimizer": "muon"}, "--optimizer adam"),
-        ({"measure": "losses", "optimizer": "adam"}, ""),
+        ({"measure": "gradients", "group_size": 1}, "--local-steps 1"),
+        ({"measure": "losses", "optimizer": "clipup"}, "--optimizer adam"),
+        ({"measure": "losses", "optimizer": "muon"}, ""),
+        ({"measure": "gradients", "group_size": 1, "local_steps": 1}, ""),
     ],
 )
 def test_what_would_let_crews_hold_the_model_is_known(given: dict[str, int | str], flag: str) -> None:
     invitation, config = Invitation("graph", 1, {}, {}, attachment()), config_of(**given)
-    assert undivided_of(invitation, config) == (draftsman().replica_bytes if flag else 0, flag)
+    replica_bytes, said = undivided_of(invitation, config)
+    assert said == flag
+    assert (replica_bytes > 0) == bool(flag)
+    # A sum of gradients takes memory as well.
+    assert not flag or (replica_bytes > draftsman().replica_bytes) == (given["measure"] == "gradients")
     assert undivided_of(Invitation("function", 1, {}, {}), config) == (0, "")
+
+
+def test_a_planner_of_gradients_counts_what_comes_back() -> None:
+    planner = CrewPlanner.of(attachment(), seats=3, wire="int8-delta", comes_back=True)
+    losses = draftsman(seats=3, wire="int8-delta")
+    draft, forward = planner.draft([0, 0, 0]), losses.draft([0, 0, 0])
+    assert draft is not None
+    assert forward is not None
+    first, stem, last = draft.stages
+    assert [stage.group_bytes for stage in draft.stages] == [0, 0, 0], "there is nothing to differ from"
+    assert [stage.received_bytes for stage in draft.stages] == [0, first.member_bytes, stem.member_bytes]
+    waiting = draft.window * stem.batch
+    assert first.waiting_bytes == waiting * first.member_bytes
+    assert stem.waiting_bytes == waiting * (first.member_bytes + stem.member_bytes)
+    assert last.waiting_bytes == waiting * stem.member_bytes
+    assert all(its.need_bytes > other.need_bytes for its, other in zip(draft.stages, forward.stages, strict=True))
+    assert [stage.received_bytes for stage in forward.stages] == [0, 0, 0]
+
+
+def test_a_hidden_matrix_that_is_stepped_as_a_whole_is_not_cut() -> None:
+    crew = CrewPlanner.of(words(), seats=3, wire="float32", shards=2, by_matrix=True).draft([0, 0, 0])
+    assert crew is not None, "the head is none"
+    shared = unpacked(words())
+    head = [array.name for array in shared.graph.learned if array.shape == (512, 32)][-1]
+    with pytest.raises(GraphError, match=f"expected a tensor that may be cut, got {head}"):
+        CrewPlanner(shared.graph, seats=3, wire="float32", shards=2, whole=frozenset([head]))
 
 
 def language(size: int, width: int) -> nn.Module:

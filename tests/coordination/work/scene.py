@@ -5,6 +5,7 @@ from typing import Any, TypeVar, final, get_args
 import msgspec
 import numpy as np
 
+from fedlearn.client.performer import Computed
 from fedlearn.coordination.effects import (
     Apply,
     Begin,
@@ -98,7 +99,7 @@ class Scene:
         """What is under way ends after some time."""
         self.now += seconds
         done, self.under_way = self.under_way, None
-        result: bytes | TrialResults | None = None
+        result: Computed = None
         match done:
             case Load(given):
                 result = given.digest

@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.coordination.effects import Pass
+from fedlearn.coordination.effects import Pass, Passed
 from fedlearn.coordination.work.pipeline import Pipeline
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import TrialResults
@@ -126,7 +126,7 @@ def test_a_stem_hands_on_what_it_made_with_its_own_digest() -> None:
     stem = pipeline(1)
     stem.received(activations(64, 3))
     (order,) = passes(stem)
-    (said,) = stem.passed(order.trials, b"made", DIGEST, now=101.0)
+    (said,) = stem.passed(order, Passed(b"made"), DIGEST, now=101.0)
     assert said == Activations(5, 64, 3, DIGEST, b"made")
 
 
@@ -137,7 +137,7 @@ def test_the_last_seat_reports_whole_groups_and_how_far_it_is_with_others() -> N
         last.received(activations(first, count))
         (order,) = passes(last)
         losses = np.arange(first, first + count, dtype=np.float32)
-        said += last.passed(order.trials, TrialResults(losses), DIGEST, now=102.5)
+        said += last.passed(order, Passed(results=TrialResults(losses)), DIGEST, now=102.5)
     begun, further, result, next_begun = said
     assert (begun, further, next_begun) == (Taken(5, 67), Taken(5, 70), Taken(5, 75))
     assert isinstance(result, Result)
@@ -151,20 +151,22 @@ def test_what_was_made_of_a_step_that_is_over_is_not_said() -> None:
     stem.received(activations(64, 3))
     (order,) = passes(stem)
     stem.assign(assignment(step=6), now=101.0)
-    assert stem.passed(order.trials, b"made", DIGEST, now=101.0) == []
+    assert stem.passed(order, Passed(b"made"), DIGEST, now=101.0) == []
     stem.clear()
-    assert stem.passed(order.trials, b"made", DIGEST, now=101.0) == []
+    assert stem.passed(order, Passed(b"made"), DIGEST, now=101.0) == []
 
 
 def test_losses_of_a_lease_that_was_given_up_are_not_mixed_with_the_next() -> None:
     last = pipeline(2)
     last.received(activations(64, 3))
     (order,) = passes(last)
-    last.passed(order.trials, TrialResults(np.zeros(3, np.float32)), DIGEST, now=101.0)
+    last.passed(order, Passed(results=TrialResults(np.zeros(3, np.float32))), DIGEST, now=101.0)
     last.assign(assignment(), now=102.0)
     last.received(activations(64, 8))
     (order,) = passes(last)
-    (result,) = last.passed(order.trials, TrialResults(np.ones(8, np.float32), variance_left=0.5), DIGEST, now=103.0)
+    (result,) = last.passed(
+        order, Passed(results=TrialResults(np.ones(8, np.float32), variance_left=0.5)), DIGEST, now=103.0
+    )
     assert isinstance(result, Result)
     assert result.losses.tolist() == [1.0] * 8
     assert result.variance_left is None
@@ -176,10 +178,10 @@ def test_what_was_being_made_of_a_lease_that_was_given_up_is_not_said_of_the_nex
     last.received(activations(FIRST, 3))
     (late,) = passes(last)
     last.assign(msgspec.structs.replace(assignment(quota=GROUP), first_member=later), now=101.0)
-    assert last.passed(late.trials, TrialResults(np.zeros(3, np.float32)), DIGEST, now=102.0) == []
+    assert last.passed(late, Passed(results=TrialResults(np.zeros(3, np.float32))), DIGEST, now=102.0) == []
     last.received(activations(later, GROUP))
     (whole,) = passes(last)
-    (said,) = last.passed(whole.trials, TrialResults(np.ones(GROUP, np.float32)), DIGEST, now=103.0)
+    (said,) = last.passed(whole, Passed(results=TrialResults(np.ones(GROUP, np.float32))), DIGEST, now=103.0)
     assert isinstance(said, Result)
     assert (said.first_member, said.losses.size) == (later, GROUP)
 
@@ -189,7 +191,7 @@ def test_a_crew_of_one_begins_and_reports() -> None:
     said = []
     for order in passes(alone)[:3]:
         losses = np.zeros(order.trials.n_members, np.float32)
-        said += alone.passed(order.trials, TrialResults(losses), DIGEST, now=101.0)
+        said += alone.passed(order, Passed(results=TrialResults(losses)), DIGEST, now=101.0)
     result = said[-1]
     assert isinstance(result, Result)
     assert (result.first_member, result.losses.size) == (64, GROUP)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedlearn.coordination.effects import Apply, Load, Notice, Pass, Reply, TakeSeat
+from fedlearn.coordination.effects import Apply, Load, Notice, Pass, Passed, Reply, TakeSeat
 from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.trials import TrialResults
 from fedlearn.wire.messages import Activations, Proof, Ready, Result, Resync, Seat, Taken
@@ -35,7 +35,7 @@ def seated(place: int) -> Scene:
     return scene
 
 
-def finish(scene: Scene, result: bytes | TrialResults) -> list[Reply]:
+def finish(scene: Scene, result: Passed) -> list[Reply]:
     """The members under way went through."""
     assert isinstance(scene.under_way, Pass)
     scene.under_way = None
@@ -64,7 +64,7 @@ def test_a_seat_is_taken_before_its_weights_are_loaded() -> None:
 def test_the_first_seat_begins_with_its_lease_and_goes_on_when_there_is_room() -> None:
     scene = seated(0)
     scene.hear(assignment(4))
-    (said,) = finish(scene, b"made")
+    (said,) = finish(scene, Passed(b"made"))
     assert said.message == Activations(4, FIRST, GROUP, digest_of(4), b"made")
 
 
@@ -80,7 +80,7 @@ def test_room_is_made_by_what_is_taken() -> None:
     scene = seated(0)
     scene.hear(assignment(4))
     for _ in range(2):
-        scene.worker.computed(b"made", scene.now)
+        scene.worker.computed(Passed(b"made"), scene.now)
     scene.under_way = None
     effects = scene.worker.received(Taken(4, FIRST + GROUP), scene.now)
     (order,) = of(Pass, effects)
@@ -90,7 +90,7 @@ def test_room_is_made_by_what_is_taken() -> None:
 def test_the_last_seat_reports_losses() -> None:
     scene = seated(2)
     scene.hear(assignment(4), Activations(4, FIRST, GROUP, digest_of(9), b"given"))
-    (said,) = finish(scene, TrialResults(np.ones(GROUP, np.float32)))
+    (said,) = finish(scene, Passed(results=TrialResults(np.ones(GROUP, np.float32))))
     assert isinstance(said.message, Result)
     assert (said.message.first_member, said.message.digest) == (FIRST, digest_of(4))
 
@@ -100,7 +100,7 @@ def test_an_update_ends_the_lease_and_is_taken() -> None:
     scene.hear(assignment(4), Activations(4, FIRST, GROUP, digest_of(9), b"given"))
     scene.hear(Activations(4, FIRST + GROUP, GROUP, digest_of(9), b"given"), update(4))
     assert scene.worker.activations_waiting_bytes == 0
-    finish(scene, b"made")
+    finish(scene, Passed(b"made"))
     assert isinstance(scene.worker._under_way, tuple)
     assert isinstance(scene.worker._under_way[0], Apply)
 

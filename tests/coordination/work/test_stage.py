@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedlearn.coordination.effects import Forward, Link, Notice, Pass, Reply
+from fedlearn.coordination.effects import Forward, Link, Notice, Pass, Passed, Reply
 from fedlearn.coordination.work.stage import CrewStage
 from fedlearn.coordination.work.work import Heard, Linked, Unlinked
 from fedlearn.wire.messages import Activations, Neighbours, NextSeat, Seat, SeatBefore, Unreachable
@@ -26,7 +26,7 @@ def said(n_bytes: int = 4 * GROUP) -> Activations:
 def pass_on(made: CrewStage) -> list[object]:
     order = made.next(4, 0.0)
     assert isinstance(order, Pass)
-    return list(made.done(order, b"made", bytes(8), started=0.0, now=1.0))
+    return list(made.done(order, Passed(b"made"), bytes(8), started=0.0, now=1.0))
 
 
 def test_what_comes_straight_goes_straight_on() -> None:

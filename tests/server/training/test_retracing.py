@@ -10,6 +10,7 @@ from msgspec.structs import replace
 pytest.importorskip("torch")
 
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, compare
+from fedlearn.coordination.effects import Pass
 from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.work.activation_log import ActivationLog
@@ -65,7 +66,8 @@ def claimed(wire: ActivationCodec, *, place: int | None = None, lie: Lie = bytes
         said: bytes | Float32Array = b""
         for number, stage in enumerate(stages):
             assert isinstance(said, bytes)
-            said = stage.passed(trials, holding().block(BLOCK), said)
+            passed = stage.passed(Pass(trials, BLOCK, said), holding().block(BLOCK))
+            said = passed.payload if passed.results is None else passed.results.losses
             said = lie(said) if number == place else said
             if isinstance(said, bytes):
                 sent[number].append(Activations(0, trials.first_member, trials.n_members, bytes(8), said))

@@ -6,8 +6,8 @@ from typing import Self, final
 import pytest
 
 from fedlearn.client.lending.budget import MemoryBudget
+from fedlearn.client.performer import Computed
 from fedlearn.coordination.effects import Compute, Evaluate
-from fedlearn.es.trials import TrialResults
 from fedlearn.runs.run import Run
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.simulation.swarm import Participant, Swarm
@@ -99,7 +99,7 @@ def slow_down(
     slices = []
     perform = participant.volunteer.perform
 
-    def perform_slowly(compute: Compute) -> bytes | TrialResults | None:
+    def perform_slowly(compute: Compute) -> Computed:
         if isinstance(compute, Evaluate):
             slices.append(compute.trials.n_members)
             clock.now += compute.trials.n_members / members_per_s

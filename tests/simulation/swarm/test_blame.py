@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from fedlearn.coordination.audits.audit import Verdict
-from fedlearn.coordination.effects import Compute, Pass
+from fedlearn.coordination.effects import Compute, Pass, Passed
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.es.trials import TrialResults
 from fedlearn.simulation.swarm import Participant
@@ -20,7 +20,7 @@ from tests.simulation.swarm.test_crews import exported_once, run_of
 
 SEATS = 3
 
-Answer = bytes | TrialResults | None
+Answer = bytes | TrialResults | Passed | None
 Lie = Callable[[Participant, Pass, Answer], Answer]
 
 
@@ -37,18 +37,21 @@ def of_other_members(liar: Participant, order: Pass, _: Answer) -> Answer:
 
 
 def no_numbers(_: Participant, __: Pass, answer: Answer) -> Answer:
-    return b"\xff" * len(answer) if isinstance(answer, bytes) else TrialResults(np.full_like(_losses(answer), np.nan))
+    assert isinstance(answer, Passed)
+    results = None if answer.results is None else TrialResults(np.full_like(_losses(answer), np.nan))
+    return Passed(b"\xff" * len(answer.payload), results)
 
 
 def flipped(_: Participant, __: Pass, answer: Answer) -> Answer:
     """The best members become the worst."""
     losses = _losses(answer)
-    return TrialResults(2 * losses.mean() - losses)
+    return Passed(results=TrialResults(2 * losses.mean() - losses))
 
 
 def _losses(answer: Answer) -> Any:  # noqa: ANN401 (an array of its own)
-    assert isinstance(answer, TrialResults)
-    return answer.losses
+    assert isinstance(answer, Passed)
+    assert answer.results is not None
+    return answer.results.losses
 
 
 def lies(liar: Participant, lie: Lie) -> None:

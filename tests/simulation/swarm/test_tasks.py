@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedlearn.client.performer import Computed
 from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, StoreBlock
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.replica import START
-from fedlearn.es.trials import TrialResults
 from fedlearn.runs import history
 from fedlearn.runs.run import Run
 from fedlearn.simulation.swarm import Participant
@@ -45,7 +45,7 @@ def computes_of(participant: Participant, monkeypatch: pytest.MonkeyPatch) -> li
     computes = []
     perform = participant.volunteer.perform
 
-    def perform_and_tell(compute: Compute) -> bytes | TrialResults | None:
+    def perform_and_tell(compute: Compute) -> Computed:
         computes.append(compute)
         return perform(compute)
 

@@ -1,9 +1,9 @@
 import pytest
 
+from fedlearn.client.performer import Computed
 from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import Apply, Compute
 from fedlearn.coordination.work.slices import SLICE_S
-from fedlearn.es.trials import TrialResults
 from tests.run_folders import created
 from tests.simulation.swarm.stage import StageOf, slow_down
 
@@ -125,7 +125,7 @@ def test_volunteer_with_wrong_arithmetic_is_sent_away(
     wrong = stage.join()
     perform = wrong.volunteer.perform
 
-    def perform_wrongly(compute: Compute) -> bytes | TrialResults | None:
+    def perform_wrongly(compute: Compute) -> Computed:
         result = perform(compute)
         if isinstance(compute, Apply):
             assert wrong.volunteer.replica is not None

@@ -7,7 +7,6 @@ from fedlearn.es.sums.estimate import CodedEstimate, decode_estimate, dither
 from fedlearn.es.sums.parts import join_parts
 from fedlearn.es.trials import Trials
 from fedlearn.graphs.graph import GraphError
-from fedlearn.tasks.blocks import group_words
 from fedlearn.tasks.objective import Values
 
 torch = pytest.importorskip("torch")
@@ -85,7 +84,7 @@ def gradients(cuts: tuple[int, ...], trials: Trials = GRADIENTS) -> tuple[bytes,
             (lost,) = found.given.values()
         cotangents = found.cotangents
         sums.append((each.layout, each.encoded(found.total, trials)))
-    random = dither(int(group_words(SEED, 3, 16, 1, 8)[0, 0]), 3, parts[0].whole.size, bits=8)
+    random = dither(SEED, 3, 16, parts[0].whole.size, bits=8)
     joined = join_parts(parts[0].whole, sums, random)
     return lost.tobytes(), joined.numbers.tobytes(), joined.shifts.tobytes()
 

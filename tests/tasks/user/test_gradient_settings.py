@@ -99,7 +99,6 @@ def test_models_with_hidden_matrices_take_steps_by_muon(
         (Sloping, {"sigma": 0.5}, "measure = losses: sigma = 0.5 goes with noise"),
         (Sloping, {"group_size": 4}, "measure = losses: group_size = 4 goes with noise"),
         (Sloping, {"antithetic": True}, "measure = losses: antithetic = true goes with noise"),
-        (Sloping, {"seats": 2}, "measure = losses: seats = 2 goes with noise"),
         (Sloping, {"shards": 2}, "measure = losses: shards = 2 goes with noise"),
         (Sloping, {"rank": 0}, "measure = losses: rank = 0 goes with noise"),
     ],

@@ -370,7 +370,9 @@ def test_decoders_are_built_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_examples_of_a_seat_are_those_of_the_protocol() -> None:
     seat = Seat(1, (3, 7), 2, 1, "int8-delta", batch=64, window=4, member_bytes=136, group_bytes=512)
-    assert encode(seat).hex(" ") == "9a 19 01 92 03 07 02 01 aa 69 6e 74 38 2d 64 65 6c 74 61 40 04 cc 88 cd 02 00"
+    assert encode(seat).hex(" ") == ("9b 19 01 92 03 07 02 01 aa 69 6e 74 38 2d 64 65 6c 74 61 40 04 cc 88 cd 02 00 00")
     payload = np.array([1.5, -2.0], "<f4").tobytes()
-    head = "96 21 cd 01 2c 40 02 c4 08 00 01 02 03 04 05 06 07"
-    assert encode(Activations(300, 64, 2, bytes(range(8)), payload)).hex(" ") == f"{head} c4 08 00 00 c0 3f 00 00 00 c0"
+    head = "97 21 cd 01 2c 40 02 c4 08 00 01 02 03 04 05 06 07"
+    assert (
+        encode(Activations(300, 64, 2, bytes(range(8)), payload)).hex(" ") == f"{head} c4 08 00 00 c0 3f 00 00 00 c0 c2"
+    )
