@@ -78,7 +78,7 @@ def test_seats_hold_the_model_between_them_and_measure_losses(
     caplog.set_level(logging.INFO, logger="fedlearn")
     trainer_of(node_of(seats=2, sigma=0.5), folder=tmp_path).train()
     assert (served["seats"], served["sigma"], served["gather"], served["steps"]) == (2, 0.5, 0, 4 * 4)
-    assert "measure" not in served
+    assert served["measure"] == "losses"
     assert served["task"].batch_size == 10
     assert "2 nodes hold one model between them, so that training is forward only" in caplog.text
 
