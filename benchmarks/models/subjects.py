@@ -41,7 +41,8 @@ def gpt(text: bytes, shape: Shape = SMALL) -> Subject:
     return Subject(task, task._metrics["loss"], math.log(2))
 
 
-def _digits(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> Subject:
+def digits(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> Subject:
+    """A classifier of handwritten digits, which takes images of this shape."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
@@ -65,7 +66,7 @@ def _digits(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> Subject:
 
 def mlp() -> Subject:
     """A perceptron with a hidden layer, on handwritten digits."""
-    return _digits(lambda: nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)), (64,))
+    return digits(lambda: nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)), (64,))
 
 
 def cnn() -> Subject:
@@ -75,7 +76,7 @@ def cnn() -> Subject:
         layers = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1)]
         return nn.Sequential(*layers, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10))
 
-    return _digits(make, (1, 8, 8))
+    return digits(make, (1, 8, 8))
 
 
 def vit() -> Subject:
@@ -88,7 +89,7 @@ def vit() -> Subject:
         )
         return module
 
-    return _digits(make, (1, 8, 8))
+    return digits(make, (1, 8, 8))
 
 
 def judged(subject: Subject, model: nn.Module) -> tuple[float, float | None]:
