@@ -3,8 +3,8 @@
 torchrun --nproc_per_node=3 examples/ppl.py --gpu=0_0_0 --epochs=2 --batch_size=40 --lr=0.001 --model_name=ppl_04
 
 On several machines give each `--nnodes`, its `--node_rank`, and `--master_addr`. Each rank holds the whole network, and
-they share the rows of each batch. With --seats=3 three ranks hold one network between them, whose training is forward
-only: it wants a larger --lr, and more epochs. Needs fedlearn[torch] and scikit-learn.
+they share the rows of each batch. With --seats=3 three ranks hold one network between them, each some of its layers.
+Needs fedlearn[torch] and scikit-learn.
 """
 
 import argparse
@@ -42,7 +42,6 @@ def options():
     parser.add_argument("--lr", type=float, default=0.001)
     parser.add_argument("--model_name", default="ppl_04", help="the model is written to MODEL_NAME.safetensors")
     parser.add_argument("--seats", type=int, default=0, help="ranks that hold one network between them")
-    parser.add_argument("--population", type=int, default=128, help="members of each step, with --seats")
     parser.add_argument("--port", type=int, default=55561, help="of rank 0, for activations and losses")
     return parser.parse_args()
 
@@ -57,11 +56,7 @@ def main():
     rows = {"image": (images[order] / 16).astype(np.float32), "label": labels[order]}
     data = {name: column[HELD_OUT:] for name, column in rows.items()}
     held_out = {name: column[:HELD_OUT] for name, column in rows.items()}
-    batch = SharedBatch.of(given.batch_size, 1 if given.seats else place.size)
-    forward_only = {
-        "seats": given.seats, "sigma": 0.05, "time_per_step": 60.0, "group_size": given.population,
-        "population_limit": given.population,
-    }  # fmt: skip
+    batch = SharedBatch.of(given.batch_size, place.size)
     task = fedlearn.supervised(
         model, loss, data, held_out=held_out, batch_size=batch.part_size, metrics={"loss": loss, "accuracy": accuracy}
     )
@@ -75,10 +70,9 @@ def main():
         )
 
     trained = serve(
-        task, host=host if place.is_on_one_machine else "0.0.0.0", port=given.port, volunteers=1,
+        task, host=host if place.is_on_one_machine else "0.0.0.0", port=given.port, volunteers=1, seats=given.seats,
         gather=0 if given.seats else place.size, steps=given.epochs * steps_per_epoch, every=steps_per_epoch,
-        looked=evaluated, optimizer="adam", learning_rate=given.lr, learning_rate_schedule="constant",
-        **(forward_only if given.seats else batch.settings),
+        looked=evaluated, optimizer="adam", learning_rate=given.lr, learning_rate_schedule="constant", **batch.settings,
     )  # fmt: skip
     print(f"wrote {trained.export(f'{given.model_name}.safetensors')}")
 

@@ -21,11 +21,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from fedlearn.compat import Node, Trainer, clusterize, set_seed
 
 
-def forward_only(population):
-    """Settings of nodes that hold one model between them, which learn by trying members."""
-    return {"sigma": 0.05, "group_size": 64, "population_limit": population, "time_per_step": 60.0}
-
-
 def cnn():
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
@@ -54,7 +49,6 @@ if __name__ == "__main__":
     parser.add_argument("--name", required=True, help="node_0, node_1 or node_2")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seats", type=int, default=0, help="nodes that hold one model between them")
-    parser.add_argument("--population", type=int, default=256, help="members of each step, with --seats")
     parser.add_argument("--port", type=int, default=55562)
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -64,10 +58,10 @@ if __name__ == "__main__":
     if given.seats:
         clusterize(model=model, example_args=(torch.rand(64, 1, 8, 8),), nodes=given.seats)
     node = Node(
-        name=given.name, model=model, optimizer=torch.optim.Adam,
-        optimizer_params={"lr": 0.02 if given.seats else 1e-3}, criterion=F.cross_entropy,
+        name=given.name, model=model, optimizer=torch.optim.Adam, optimizer_params={"lr": 1e-3},
+        criterion=F.cross_entropy,
         labels=train_loader.dataset.tensors[1], test_labels=val_loader.dataset.tensors[1],
-        seats=given.seats, port=given.port, **(forward_only(given.population) if given.seats else {}),
+        seats=given.seats, port=given.port,
     )  # fmt: skip
     trainer = Trainer(node=node, epochs=given.epochs, train_loader=train_loader, val_loader=val_loader, save=True)
     trainer.train()

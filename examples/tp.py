@@ -4,9 +4,8 @@ torchrun --nproc_per_node=2 examples/tp.py --epochs=4 --batch_size=50 --lr=0.01 
 torchrun --nproc_per_node=2 examples/tp.py --check
 
 Each rank holds the whole model, and they share the rows of each batch. With --shards=2 the ranks of a crew hold some
-rows each of the embedding and of the head, which is tied to it, and the first the layers between, too; training is
-forward only then. `--check` trains some steps so, once more in one process with the vocabulary whole, and compares the
-losses. Needs fedlearn[torch].
+rows each of the embedding and of the head, which is tied to it, and the first the layers between, too. `--check` trains
+some steps so, once more in one process with the vocabulary whole, and compares the losses. Needs fedlearn[torch].
 """
 
 import argparse
@@ -72,7 +71,7 @@ def main():
     if place.rank > 0:
         raise SystemExit(await_seat(host, given.port, name=f"rank-{place.rank}"))
     shards = given.shards or (place.size if given.check else 0)
-    batch = SharedBatch.of(given.batch_size, 1 if shards else place.size)
+    batch = SharedBatch.of(given.batch_size, place.size)
     held_out, data = {"text": windows[::10].copy()}, {"text": np.delete(windows, np.s_[::10], axis=0)}
     task = fedlearn.supervised(
         Characters, loss, data, held_out=held_out, batch_size=batch.part_size, metrics={"loss": loss}
@@ -80,12 +79,8 @@ def main():
     host = host if place.is_on_one_machine else "0.0.0.0"
     settings = {
         "steps": given.check or given.epochs * STEPS_PER_EPOCH, "learning_rate": given.lr, "optimizer": "adam",
+        "learning_rate_schedule": "constant", **batch.settings,
     }  # fmt: skip
-    forward_only = {
-        "sigma": 0.02, "group_size": 64, "population_limit": 256, "max_population": 256, "time_per_step": 60.0,
-    }  # fmt: skip
-    by_gradients = {"gather": place.size, "learning_rate_schedule": "constant", **batch.settings}
-    settings |= forward_only if shards else by_gradients
 
     def evaluated(step, train_loss, figures, _):
         print(
@@ -94,7 +89,7 @@ def main():
 
     trained = serve(
         task, host=host, port=given.port, volunteers=1, every=STEPS_PER_EPOCH, looked=evaluated,
-        **({"seats": shards, "shards": shards} if shards else {}), **settings,
+        **({"seats": shards, "shards": shards} if shards else {"gather": place.size}), **settings,
     )  # fmt: skip
     crews = f"{place.size // shards} crews of {shards} shards" if shards else f"{place.size} ranks with the whole model"
     print(f"{crews}; digest {trained.digest} after step {trained.step}")

@@ -26,9 +26,6 @@ from fedlearn.terminal import Terminal
 T = TypeVar("T")
 
 DEFAULT_PORT = 1024
-FORWARD_ONLY: dict[str, Any] = {"sigma": 0.02, "group_size": 64, "population_limit": 128, "time_per_step": 60.0}
-"""Settings of a run whose workers hold one model between them, which arguments of `BossMan` replace."""
-
 NAME = "the boss"
 
 
@@ -47,7 +44,7 @@ class BossMan(Callback):
     The run is served on a thread, and each of its steps waits for the loop. `forward` computes with the boss's copy of
     the newest weights. `backward` keeps the rows with the derivatives of the loss by what was predicted for them, and
     `optim_step` sends these to the workers, who measure the gradients of their shares of the rows. With `seats` so many
-    workers hold one model between them, and try members on the rows in place of that. `settings` are those of a run.
+    workers hold one model between them, and each measures those of its layers. `settings` are those of a run.
     """
 
     @staticmethod
@@ -67,8 +64,8 @@ class BossMan(Callback):
         **settings: Any,  # noqa: ANN401 (those of a run)
     ) -> None:
         self.workers, self.seats = workers, seats
-        self._settings = {**FORWARD_ONLY, "seats": seats, **settings} if seats else settings
-        self._expansion = Expansion(Layers(model), model, n_machines=1 if seats else workers.count)
+        self._settings = {"seats": seats, **settings} if seats else settings
+        self._expansion = Expansion(Layers(model), model, n_machines=seats or workers.count)
         self._shown = Layers(model).eval()
         self._shown.load_state_dict(self._expansion.layers.state_dict())
         self._forwarded: list[Forwarded] = []
@@ -150,7 +147,7 @@ class BossMan(Callback):
         """
         columns, n_members = self._expansion.columns([one for one in self._forwarded if one.cotangent is not None])
         self._forwarded.clear()
-        self._feed.give(columns, n_members=0 if self.seats else n_members)
+        self._feed.give(columns, n_members=n_members)
         await self._first_of(self._steps.get())
 
     async def close(self) -> None:
@@ -178,7 +175,6 @@ class BossMan(Callback):
         """Says nothing, since the server does."""
 
     async def _serve(self, settings: Mapping[str, Any]) -> Trained:
-        given = {} if self.seats else self._expansion.batch.settings
         serving = asyncio.to_thread(
             serve,
             self._expansion.task,
@@ -188,7 +184,7 @@ class BossMan(Callback):
             looked=self._looked,
             callbacks=[self],
             feed=self._feed,
-            **{**given, **settings},
+            **{**self._expansion.batch.settings, **settings},
         )
         try:
             return await serving

@@ -30,7 +30,7 @@ class ProviderNode:
     """One provider, whose number is in its name: node_0 serves, the others join it.
 
     Each node holds the whole model, and they share the rows of each batch. With `seats` so many nodes hold one model
-    between them, and training is forward only. The model is a module or the path of a scripted one, and without any
+    between them, each a part of it. The model is a module or the path of a scripted one, and without any
     the one of which `clusterize` was told. How many nodes there are, and where node_0 is, may stand in
     `node_data/node_configs.json`. `labels` and `test_labels` are tensors, or loaders, whose rows have them behind the
     inputs. `settings` are those of a run.

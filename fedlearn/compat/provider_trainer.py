@@ -64,10 +64,8 @@ class ProviderTrainer:
             _columns(loader, labels, inputs_dtype)
             for loader, labels in ((train_loader, node.labels), (val_loader, node.test_labels))
         )
-        # Nodes share a batch by its parts; seats hold the model together, and see it as it is.
-        n_machines = 1 if node.seats else node.nodes
         size = batch_size or train_loader.batch_size or 1
-        self.batch = SharedBatch.of(size, n_machines, n_batches=node.update_frequency)
+        self.batch = SharedBatch.of(size, node.seats or node.nodes, n_batches=node.update_frequency)
         self.steps_per_epoch = self.batch.steps_of(len(self.rows["label"]))
         self.task = self._task()
 
@@ -77,7 +75,7 @@ class ProviderTrainer:
         if node.number > 0:
             return await_seat(node.host, node.port, name=node.name)
         _LOG.info(
-            "%s: %s", node.name, f"{node.seats} nodes hold one model between them, so that training is forward only"
+            "%s: %s", node.name, f"{node.seats} nodes hold one model between them, each a part of it"
             if node.seats else f"{node.nodes} nodes hold the whole model each, and share the rows of each batch",
         )  # fmt: skip
         trained = serve(
@@ -92,7 +90,7 @@ class ProviderTrainer:
             learning_rate_factors=self._factors(),
             callbacks=(),
             feed=None,
-            **{**(_seated(node.seats) if node.seats else self.batch.settings), **node.settings},
+            **{**self.batch.settings, **({"seats": node.seats} if node.seats else {}), **node.settings},
         )
         self.accuracy = self._measured(trained.weights)
         if self.save:
@@ -203,8 +201,3 @@ def _accuracy(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> flo
         for outputs, labels in zip(map(model.eval(), torch.split(x, PIECE)), torch.split(label, PIECE), strict=True)
     ]
     return torch.cat(right).mean().item()
-
-
-def _seated(seats: int) -> dict[str, int | str]:
-    """The settings of nodes that hold one model between them."""
-    return {"seats": seats, "measure": "losses"}

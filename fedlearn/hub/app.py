@@ -176,8 +176,8 @@ class Hub:
         devices = self._devices_of(record)
         shared = "each device holds the whole model"
         if record.seats:
-            cost = step_bytes(msgspec.convert(record.asked, Asked), record.seats) / 1e6
-            each = f", which send one another up to {cost:.0f} MB in each step" if cost else ""
+            cost = step_bytes(msgspec.convert(record.asked, Asked), record.seats) / 1e3
+            each = f", which send one another up to {cost:.0f} KB in each step" if cost else ""
             shared = f"{record.seats} devices hold the model between them, each a part of it{each}"
         return json_of({"message": f"Network initialized; {shared}", "devices": devices})
 

@@ -86,8 +86,7 @@ def test_the_line_of_the_documents_trains_as_it_stands(tmp_path: Path) -> None:
     steps = metrics_of(tmp_path)
     assert len(steps) == 2 * 41
     assert {step["volunteers"] for step in steps} == {3}
-    (accuracy,) = re.findall(r"^epoch 2: .*accuracy (\S+)$", said, flags=re.M)
-    assert float(accuracy) >= 0.73  # plain Adam from the same weights: 0.71 to 0.78, by the order of rows
+    assert accuracy_after(2, said) >= 0.73  # plain Adam from the same weights: 0.71 to 0.78, by the order of rows
 
 
 def check_gang(folder: Path, said: str) -> None:
@@ -97,10 +96,16 @@ def check_gang(folder: Path, said: str) -> None:
 
 
 def test_torchrun_splits_a_model_over_three_seats(tmp_path: Path) -> None:
-    said = gang(tmp_path, "--seats=3", "--epochs=2", "--batch_size=800", "--population=16")
+    said = gang(tmp_path, "--seats=3", "--epochs=2", "--batch_size=40")
     assert {f"part {part} of 3" for part in (1, 2)} <= set(re.findall(r"part \d of 3", said))
     check_gang(tmp_path, said)
-    assert len(metrics_of(tmp_path)) == 2 * 3
+    assert len(metrics_of(tmp_path)) == 2 * 41
+    assert accuracy_after(2, said) >= 0.73  # as three ranks with the whole network
+
+
+def accuracy_after(epoch: int, said: str) -> float:
+    (accuracy,) = re.findall(rf"^epoch {epoch}: .*accuracy (\S+)$", said, flags=re.M)
+    return float(accuracy)
 
 
 def vocabulary_gang(name: str, n_processes: int, folder: Path, *flags: str) -> str:
@@ -158,10 +163,10 @@ def figures_in(path: Path) -> list[float]:
 
 
 def test_three_providers_hold_one_model_between_them_and_write_its_figures(tmp_path: Path) -> None:
-    said = providers(tmp_path, "--seats=3", "--epochs=1", "--population=64")
+    said = providers(tmp_path, "--seats=3", "--epochs=1")
     roles = re.findall(r"^node_(\d): cluster 0, (\w+),", said, flags=re.M)
     assert roles == [("0", "root"), ("1", "stem"), ("2", "leaf")]
-    assert "3 nodes hold one model between them, so that training is forward only" in said
+    assert "3 nodes hold one model between them, each a part of it" in said
     (loss,), (accuracy,) = figures_in(tmp_path / "losses.txt"), figures_in(tmp_path / "val_accuracies.txt")
     assert f"validation accuracy {accuracy:.4f}" in said
     assert accuracy_of(said) > 0.1
@@ -263,13 +268,13 @@ def test_a_boss_fits_its_curve_as_closely_as_plain_adam(tmp_path: Path) -> None:
 def test_workers_that_hold_one_model_between_them_take_steps_of_the_same_loop(tmp_path: Path) -> None:
     where = {"MODEL_HOST": "127.0.0.1", "MODEL_PORT": str(free_port())}
     workers = [script("worker.py", folder=tmp_path, **where) for _ in range(2)]
-    boss = script("boss.py", "2", folder=tmp_path, SEATS="2", EPOCHS="5", **where)
+    boss = script("boss.py", "2", folder=tmp_path, SEATS="2", EPOCHS="50", **where)
     with ended_at_exit(boss, *workers):
         said = said_by(boss)
         for worker in workers:
             assert_ends(worker)
     assert re.search(r"crew 1 \(\S+, \S+\) joined", said)
-    found = re.search(r"error (\S+) after 5 epochs; without res_1 outputs move by (\S+)", said)
+    found = re.search(r"error (\S+) after 50 epochs; without res_1 outputs move by (\S+)", said)
     assert found is not None, said
-    assert float(found[1]) < 0.1
+    assert float(found[1]) < 1.5e-3  # as workers with the whole model
     assert float(found[2]) > 0.01

@@ -70,7 +70,7 @@ def test_volunteers_launched_on_two_hosts_join_by_the_line_that_the_server_print
 def test_torchrun_on_three_hosts_splits_a_model_over_them(three: list[Host], tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")
-    flags = ("--gpu=0_0_0", "--epochs=2", "--batch_size=800", "--lr=0.001", "--model_name=ppl_04", "--population=16")
+    flags = ("--gpu=0_0_0", "--epochs=2", "--batch_size=800", "--lr=0.001", "--model_name=ppl_04", "--seats=3")
     paths = {"PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
     nodes = []
     for rank, host in enumerate(three):

@@ -186,5 +186,5 @@ def test_a_model_that_is_split_is_held_by_two_devices_layer_by_layer(place: Plac
     assert all(len(names) < 6 for names in shared.values())
     split = trained(place, {"epochs": 1, "learning_rate": 0.04}, split={"split": True})
     assert split.answers[2]["wire"] == "float32"
-    assert "MB" in split.answers[1]["message"]
+    assert "KB in each step" in split.answers[1]["message"]
     assert "crew 1 (" in "\n".join(split.log.end())

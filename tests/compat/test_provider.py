@@ -72,15 +72,15 @@ def test_nodes_with_a_whole_model_share_the_rows_of_each_batch(
     assert "seats" not in served
 
 
-def test_seats_hold_the_model_between_them_and_measure_losses(
+def test_seats_hold_the_model_between_them_and_take_the_same_steps(
     served: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="fedlearn")
-    trainer_of(node_of(seats=2, sigma=0.5), folder=tmp_path).train()
-    assert (served["seats"], served["sigma"], served["gather"], served["steps"]) == (2, 0.5, 0, 4 * 4)
-    assert served["measure"] == "losses"
-    assert served["task"].batch_size == 10
-    assert "2 nodes hold one model between them, so that training is forward only" in caplog.text
+    trainer_of(node_of(seats=2, seed=5), folder=tmp_path).train()
+    assert (served["seats"], served["seed"], served["gather"], served["steps"]) == (2, 5, 0, 4 * 4)
+    assert {key: served[key] for key in GRADIENTS} == GRADIENTS
+    assert (served["task"].batch_size, served["population_limit"]) == (5, 2)
+    assert "2 nodes hold one model between them, each a part of it" in caplog.text
 
 
 def test_figures_are_written_after_so_many_epochs_and_the_model_where_it_is_wanted(

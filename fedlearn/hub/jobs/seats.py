@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fedlearn.coordination.status import RunStatus
 from fedlearn.hub.bodies import Asked
 from fedlearn.hub.devices import Device
-from fedlearn.hub.jobs.spec import CLASSIFIER_BATCH, CREW_POPULATION, TEXT_BATCH
+from fedlearn.hub.jobs.spec import CLASSIFIER_BATCH, TEXT_BATCH
 
 ALL = "all"
 """Entry that stands for the whole model in place of names."""
@@ -38,8 +38,8 @@ def n_missing(seats: int, status: RunStatus | None) -> int:
 
 
 def step_bytes(asked: Asked, seats: int) -> int:
-    """The most bytes of activations that travel forward between so many devices in a step, as float32; 0 where the hub
-    does not know the model."""
+    """The most bytes of activations, and of the derivatives that come back, that travel between so many devices in a
+    step, as float32; 0 where the hub does not know the model."""
     model, rows = asked.model_config, asked.dataset_config.batch_size
     if model.kind == "task":
         return 0
@@ -47,4 +47,4 @@ def step_bytes(asked: Asked, seats: int) -> int:
         cuts, rows = [model.width] * (seats - 1), (rows or TEXT_BATCH) * model.context
     else:
         cuts, rows = sorted(model.layer_sizes[1:-1])[-(seats - 1) :], rows or CLASSIFIER_BATCH
-    return 4 * CREW_POPULATION * rows * sum(cuts)
+    return 2 * 4 * rows * sum(cuts)

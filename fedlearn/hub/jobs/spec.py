@@ -28,10 +28,6 @@ task = read_task(Path(__file__).with_name("{ORDER_FILE}"))
 '''
 """This text is the same for every job: nothing of a request ever becomes code."""
 
-CREW_POPULATION = 512
-"""Members of a step where devices hold one model between them, so that losses are measured."""
-
-GROUP_SIZE = 32
 CLASSIFIER_BATCH = 64
 TEXT_BATCH = 16
 MAX_TEXT_BYTES = 8 * 2**20
@@ -39,16 +35,13 @@ MOST_MEMBERS = 8
 """The most parts that the rows of a batch are cut into: devices share the parts of each step."""
 
 STEPS_PER_EPOCH = 20
-"""Steps of an epoch of a task file, whose batches the hub does not know, and of a text that a crew learns."""
+"""Steps of an epoch of a task file, whose batches the hub does not know."""
 
 RATE = 0.1
 """The learning rate of a classifier, SGD's."""
 
 TEXT_RATE = 0.02
 """The learning rate of a transformer, Muon's."""
-
-CREW_RATE, CREW_SIGMA = 0.03, 0.04
-"""Learning rate, Adam's, and noise of a crew."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,34 +144,23 @@ def _text_task(order: JobSpec, say: Callable[[str], None]) -> "Supervised":
 
 def _plan(order: JobSpec, n_rows: int, asked: int, say: Callable[[str], None]) -> tuple[int, dict[str, Setting]]:
     """The rows of a member and the settings of a run, over data of `n_rows` and by batches of `asked` of them."""
-    is_text = order.asked.model_config.kind == "transformer"
-    if order.seats:
-        per_epoch = min(math.ceil(n_rows / asked), STEPS_PER_EPOCH if is_text else n_rows)
-        settings = _crew_settings(order, per_epoch)
-        rate, batch_size = settings["learning_rate"], min(asked, n_rows)
-        say(
-            f"epochs: {order.epochs} of {per_epoch} steps; each tries {CREW_POPULATION} members, forward only, in "
-            f"{CREW_POPULATION // GROUP_SIZE} groups with {batch_size} rows of its own each"
-        )
-    else:
-        parts = parts_of(min(asked, n_rows), order.n_devices)
-        per_epoch, batch_size = math.ceil(n_rows / parts.n_rows), parts.batch_size
-        settings = _gradient_settings(order, per_epoch, parts, is_text=is_text)
-        rate = settings["learning_rate"]
-        say(
-            f"epochs: {order.epochs} passes over the data, each {per_epoch} steps of {parts.n_rows} rows, which "
-            f"devices share by {batch_size}"
-        )
-    say(f"learning rate: {rate:g} ({settings['optimizer']})")
+    parts = parts_of(min(asked, n_rows), order.n_devices)
+    per_epoch = math.ceil(n_rows / parts.n_rows)
+    settings = _settings(order, per_epoch, parts)
+    shared = (
+        f"pass through the devices by {parts.batch_size}" if order.seats else f"devices share by {parts.batch_size}"
+    )
+    say(f"epochs: {order.epochs} passes over the data, each {per_epoch} steps of {parts.n_rows} rows, which {shared}")
+    say(f"learning rate: {settings['learning_rate']:g} ({settings['optimizer']})")
     say("quantization: 8 bits, of all that is sent after a step; weights are float32")
     say("device: the volunteers' own, by default cpu")
-    return batch_size, settings
+    return parts.batch_size, settings
 
 
-def _gradient_settings(order: JobSpec, per_epoch: int, parts: BatchParts, *, is_text: bool) -> dict[str, Setting]:
-    """Settings of devices with a whole replica each: a step is one of plain PyTorch on the same rows."""
+def _settings(order: JobSpec, per_epoch: int, parts: BatchParts) -> dict[str, Setting]:
+    """Settings of a run whose step is one of plain PyTorch on the same rows."""
     rate = order.training.learning_rate
-    if not is_text:
+    if order.asked.model_config.kind != "transformer":
         chosen: dict[str, Setting] = {"optimizer": "sgd", "beta1": 0.0, "learning_rate": rate or RATE}
         chosen["learning_rate_schedule"] = "constant"
     elif rate is None:
@@ -192,20 +174,5 @@ def _gradient_settings(order: JobSpec, per_epoch: int, parts: BatchParts, *, is_
         "steps": order.epochs * per_epoch,
         "sample_every": per_epoch,
         "population_limit": parts.n_members,
-        "time_per_step": 600.0,
-    }
-
-
-def _crew_settings(order: JobSpec, per_epoch: int) -> dict[str, Setting]:
-    """Settings of devices that hold one replica between them, of which only losses are known."""
-    return {
-        "measure": "losses",
-        "optimizer": "adam",
-        "learning_rate": order.training.learning_rate or CREW_RATE,
-        "sigma": CREW_SIGMA,
-        "group_size": GROUP_SIZE,
-        "steps": order.epochs * per_epoch,
-        "sample_every": per_epoch,
-        "population_limit": CREW_POPULATION,
         "time_per_step": 600.0,
     }

@@ -31,8 +31,6 @@ def operations_of(record: JobRecord) -> float:
     weights = weights_between(model.layer_sizes)
     if is_text:
         weights, rows = 12 * model.n_layers * model.width**2 + ALPHABET * model.width, rows * model.context
-    if record.seats:
-        return float(FORWARD * weights * rows)
     return float((FORWARD + BACKWARD) * weights * rows) / parts_of(rows, record.n_devices).n_members
 
 

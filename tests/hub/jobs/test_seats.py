@@ -98,7 +98,7 @@ def test_devices_share_a_model_once_it_is_initialized_and_are_told_of_what_each_
 ) -> None:
     answer = initialized(client, 2)
     assert "2 devices hold the model between them" in answer["message"]
-    assert "send one another up to 2 MB in each step" in answer["message"]  # 512 members, 64 rows, 16 units, 4 bytes
+    assert "send one another up to 8 KB in each step" in answer["message"]  # 64 rows, 16 units, 4 bytes, there and back
     assert [device["layers"] for device in answer["devices"]] == [[], []]
     begun = client.post("/api/network/train/1", json={"quantization_bits": 8}).json()
     assert begun == {"message": "Training started", "epochs": 10, "learning_rate": None, "wire": "int8-delta"}

@@ -65,11 +65,12 @@ def test_devices_share_the_rows_of_one_batch(batch_size: int, n_devices: int, ex
     assert (parts.n_members, parts.batch_size) == expected
 
 
-def test_a_model_that_is_split_is_measured_by_losses(tmp_path: Path) -> None:
+def test_a_model_that_is_split_takes_the_steps_of_one_that_is_not(tmp_path: Path) -> None:
     write_mnist(tmp_path / "data" / "MNIST")
+    whole, _ = made(ordered(tmp_path, LAYERS, name="MNIST", batch_size=16))
     task, said = made(ordered(tmp_path, LAYERS, name="MNIST", batch_size=16, seats=2))
-    assert {"measure": "losses", "optimizer": "adam"}.items() <= task.settings.items()
-    assert "forward only" in said
+    assert task.settings == whole.settings
+    assert "pass through the devices by 16" in said
 
 
 def test_files_of_mnist_are_trained_on_where_they_are(tmp_path: Path) -> None:

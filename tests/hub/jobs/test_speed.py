@@ -14,12 +14,12 @@ def record_of(model: dict[str, Any], n_devices: int = 1, seats: int = 0, **datas
     return JobRecord(job_id=1, asked=asked, status="training", n_devices=n_devices, seats=seats)
 
 
-def test_operations_of_a_classifier_are_six_a_weight_and_row_and_two_where_losses_are_measured() -> None:
+def test_operations_of_a_classifier_are_six_a_weight_and_row() -> None:
     layers = {"layer_sizes": [784, 16, 10]}
     weights = 784 * 16 + 16 * 10
     assert operations_of(record_of(layers, batch_size=8)) == 6 * weights * 8
     assert operations_of(record_of(layers, n_devices=2, batch_size=8)) == 6 * weights * 4
-    assert operations_of(record_of(layers, seats=2, batch_size=8)) == 2 * weights * 8
+    assert operations_of(record_of(layers, n_devices=2, seats=2, batch_size=8)) == 6 * weights * 4
 
 
 def test_operations_of_a_transformer_grow_with_all_its_sizes() -> None:
