@@ -1,4 +1,4 @@
-"""Train neural networks forward only, by evolution strategies, on machines that come and go."""
+"""Train neural networks on machines that come and go, from losses alone or by gradients."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
