@@ -247,6 +247,7 @@ def run(request: Request, origin: Forks) -> None:
     if "OMP_NUM_THREADS" in request.environ and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(int(request.environ["OMP_NUM_THREADS"]))
     fork_children(origin)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which whoever began the tests may have had ignored
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     run_program(request.program, [path for path in request.environ.get("PYTHONPATH", "").split(os.pathsep) if path])
 

@@ -19,7 +19,7 @@ import os, sys
 print(__name__, sys.argv, sys.path[:2], os.getcwd(), sorted(os.environ), os.getpgid(0), sys.stdin.read(), flush=True)
 raise SystemExit(3)
 """
-WAITS = "import time; print(flush=True); time.sleep(1000)"
+WAITS = "import time; print(flush=True); time.sleep(300)"
 ASKS = "import subprocess, sys; subprocess.Popen([sys.executable, 'waits.py'], start_new_session=True).wait()"
 ENDS = """
 import os, sys
