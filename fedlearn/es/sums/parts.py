@@ -61,10 +61,8 @@ def join_parts(
     Raises:
         ValueError: a sum is of another part, rounded where it is shared, exact where it is not, or a tensor is missing.
     """
-    shared, found = (
-        shared_rows([part for part, _ in parts]),
-        dict[Rows, list[tuple[TensorSpec, slice, CodedEstimate]]](),
-    )
+    shared = shared_rows([part for part, _ in parts])
+    found: dict[Rows, list[tuple[TensorSpec, slice, CodedEstimate]]] = {}
     for part, coded in parts:
         check_part(part, coded, shared)
         for rows, tensor, its, piece in zip(
