@@ -39,6 +39,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 wait_for(server, "late joined")
                 n_before = len(metrics_of(folder))
                 until(lambda: any(line["volunteers"] == 2 for line in metrics_of(folder)[max(20, n_before) :]))
+                until(lambda: any(line.get("validation") for line in metrics_of(folder)))
                 server.send_signal(signal.SIGINT)
                 _, rest = wait_for(server, "the server was stopped")
                 assert "drifted" not in rest
