@@ -118,7 +118,7 @@ def _check_flow(graph: Graph, given: list[str]) -> None:
 
 
 def _check_results(graph: Graph) -> None:
-    results = [name for call in graph.calls for name in call.results]
+    results = graph.results
     given = {*results, *(array.name for array in graph.received)}
     for name in graph.outputs:
         if name not in given:

@@ -35,7 +35,7 @@ class Flow:
         Raises:
             GraphError: the graph does not name the forms of its results.
         """
-        results = [name for call in graph.calls for name in call.results]
+        results = graph.results
         if len(graph.forms) != len(results):
             raise GraphError("graph: expected the forms of its results, got none; export it again to cut it")
         self.graph = graph

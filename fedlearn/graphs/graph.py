@@ -122,6 +122,11 @@ class Graph(
     """Forms of the results of all calls, in order, for one member; without them a graph can be run, but not cut."""
 
     @property
+    def results(self) -> list[str]:
+        """Names of the results of all calls, in order."""
+        return [name for call in self.calls for name in call.results]
+
+    @property
     def given(self) -> tuple[ArraySpec, ...]:
         """All arrays that exist before the first call."""
         constants = (constant.array for constant in self.constants)

@@ -132,7 +132,7 @@ class _Writer:
 
     def __init__(self, graph: Graph, head: _Head, spans: Sequence[tuple[int, int]]) -> None:
         self._graph, self._head, self._spans = graph, head, spans
-        results = [name for call in graph.calls for name in call.results]
+        results = graph.results
         if len(graph.forms) != len(results):
             raise GraphError("graph: expected the forms of its results, got none; export it again to cut it")
         self._forms = dict(zip(results, graph.forms, strict=True))

@@ -59,9 +59,7 @@ class GraphTask(ModuleTask):
         if self.data:
             _check_columns(graph, self.data)
         self._program = Program(graph, frozen)
-        names = [name for call in graph.calls for name in call.results]
-        result_bytes = {name: form.n_bytes for name, form in zip(names, self.extent.forms, strict=True)}
-        self._backward_bytes = self._program.fit(result_bytes, GRADIENT_MEMBERS * limits.max_bytes)
+        self._backward_bytes = self._program.fit(self.extent.forms, GRADIENT_MEMBERS * limits.max_bytes)
         if start is not None:
             _load(self._program.module, graph, start)
         super().__init__(self._program.module, scales=scales, settings=settings, hidden=hidden or {})

@@ -69,7 +69,7 @@ def measure(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> GraphSize:
                 meter.hold(values[name])
         for value in last_read:
             meter.release(value)
-    names = [name for call in graph.calls for name in call.results]
+    names = graph.results
     _check_forms(graph, names, forms)
     return GraphSize(tensor_bytes, peak_bytes, meter.n_kernels, tuple(forms[name] for name in names))
 
@@ -82,7 +82,7 @@ def measure_whole(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> GraphSize:
         GraphError: `measure` refuses it, it is a stage, or its loss has several numbers.
     """
     extent = measure(graph, limits)
-    names = [name for call in graph.calls for name in call.results]
+    names = graph.results
     loss = extent.forms[names.index(graph.outputs[0])] if graph.outputs[0] in names else None
     if graph.received or len(graph.outputs) > 1 or loss is None:
         raise GraphError("graph: expected a whole model, got a stage of one; only a seat of a crew runs that")

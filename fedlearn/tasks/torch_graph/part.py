@@ -19,7 +19,6 @@ from fedlearn.graphs.checks import check
 from fedlearn.graphs.graph import GraphError
 from fedlearn.graphs.pieces import crossing_values, stages_of
 from fedlearn.graphs.shards import sharded
-from fedlearn.graphs.stages import Stage
 from fedlearn.tasks.blocks import Columns, drawn_rows, group_words
 from fedlearn.tasks.limits import SUM_BYTES
 from fedlearn.tasks.objective import PartGradients, Values
@@ -71,7 +70,7 @@ class GraphPart:
         self._shared = shared_rows(layouts)
         self.unit = Task.unit
         self.receives: Mapping[str, tuple[int, ...]] = {array.name: array.shape for array in stage.received}
-        shapes = {**self.receives, **dict(zip(_results_of(stage), (form.shape for form in stage.forms), strict=True))}
+        shapes = {**self.receives, **dict(zip(stage.results, (form.shape for form in stage.forms), strict=True))}
         self.gives: Mapping[str, tuple[int, ...]] = {name: shapes[name] for name in stage.outputs}
         self._batch_size = shared.graph.inputs[0].shape[0]
         self._reader = RowReader(self.whole, shared.reads, batch_size=self._batch_size, seed=seed)
@@ -153,10 +152,6 @@ class GraphPart:
         """The rows of the group to which the members of these trials belong."""
         words = group_words(self._seed, trials.step, trials.first_group, 1, self._batch_size)
         return {name: rows[0] for name, rows in drawn_rows(data, words).items()}
-
-
-def _results_of(stage: Stage) -> list[str]:
-    return [name for call in stage.calls for name in call.results]
 
 
 def _of(values: Columns, member: int) -> Columns:

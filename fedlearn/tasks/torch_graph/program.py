@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from fedlearn.graphs.checks import values_read
-from fedlearn.graphs.graph import ArraySpec, Graph, GraphError
+from fedlearn.graphs.graph import ArraySpec, Form, Graph, GraphError
 from fedlearn.tasks.torch_graph.arrays import DTYPES, of_constant, to_tensor
 from fedlearn.tasks.torch_graph.segments import segments_of
 from fedlearn.tasks.torch_graph.steps import PreparedCall, Values, plan
@@ -63,11 +63,12 @@ class Program:
         self._constants = {constant.array.name: of_constant(constant) for constant in graph.constants}
         self._kept: tuple[torch.device, Values] | None = None
 
-    def fit(self, n_bytes: Mapping[str, int], max_bytes: int) -> int:
+    def fit(self, forms: Sequence[Form], max_bytes: int) -> int:
         """Lets backward passes take at most `max_bytes` where they can; gives the bytes that one takes.
 
-        `n_bytes` are the bytes of each result, by name. What does not fit is computed twice.
+        `forms` are those of the results of all calls, in order. What does not fit is computed twice.
         """
+        n_bytes = {name: form.n_bytes for name, form in zip(self._graph.results, forms, strict=True)}
         self._segments, backward_bytes = segments_of(self._plan.each_time, n_bytes, max_bytes)
         return backward_bytes
 

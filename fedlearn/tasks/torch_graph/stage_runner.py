@@ -71,9 +71,7 @@ class StageRunner:
         self.stage, self._crossing = stage, crossing
         self.extent: GraphSize = measure(stage, limits)
         self._program = Program(stage, frozen)
-        names = [name for call in stage.calls for name in call.results]
-        result_bytes = {name: form.n_bytes for name, form in zip(names, self.extent.forms, strict=True)}
-        self.backward_bytes = self._program.fit(result_bytes, GRADIENT_MEMBERS * limits.max_bytes)
+        self.backward_bytes = self._program.fit(self.extent.forms, GRADIENT_MEMBERS * limits.max_bytes)
         """Bytes of memory that `backward` takes for results and derivatives."""
         self._parameters: dict[str, Tensor] = dict(self._program.module.named_parameters())
         self._device, self._threads = torch.device("cpu"), 0
