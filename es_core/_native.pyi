@@ -50,8 +50,13 @@ def member_signs(
     number negated: a product of two factors then changes its sign once.
     """
 
-def random_words(seed: int, step: int, first_stream: int, n_streams: int, count: int) -> NDArray[np.uint32]:
-    """The first `count` random words of consecutive streams, such as groups; no noise uses them: [n_streams, count]."""
+def random_words(
+    seed: int, step: int, first_stream: int, n_streams: int, count: int, offset: int = 0
+) -> NDArray[np.uint32]:
+    """`count` random words of consecutive streams, such as groups, from word `offset` of each on: [n_streams, count].
+
+    No noise uses them.
+    """
 
 def normalized_utilities(
     losses: NDArray[np.float32], group_size: int, scale: float, resolution: float

@@ -82,13 +82,14 @@ py::array_t<float> member_signs(std::uint64_t seed, std::uint32_t step, std::uin
 }
 
 py::array_t<std::uint32_t> random_words(std::uint64_t seed, std::uint32_t step, std::uint64_t first_stream,
-                                        std::int64_t n_streams, std::int64_t count) {
-    require(n_streams >= 0 && count >= 0, "n_streams, count: expected zero or more");
+                                        std::int64_t n_streams, std::int64_t count, std::int64_t offset) {
+    require(n_streams >= 0 && count >= 0 && offset >= 0, "n_streams, count, offset: expected zero or more");
     py::array_t<std::uint32_t> words({n_streams, count});
     const auto out = writable("words", words);
     for (std::int64_t i = 0; i < n_streams; ++i)
         fill_random_words(out.subspan(static_cast<std::size_t>(i * count), static_cast<std::size_t>(count)),
-                          make_key(seed, step, Domain::kWindows), first_stream + static_cast<std::uint64_t>(i));
+                          make_key(seed, step, Domain::kWindows), first_stream + static_cast<std::uint64_t>(i),
+                          static_cast<std::uint64_t>(offset));
     return words;
 }
 
@@ -349,7 +350,7 @@ PYBIND11_MODULE(_native, m) {
     m.def("sign_noise", sign_noise, "seed"_a, "step"_a, "member"_a, "tensor"_a, "factor"_a, "offset"_a, "count"_a);
     m.def("member_signs", member_signs, "seed"_a, "step"_a, "first_member"_a, "n_members"_a, "factors"_a,
           "scales"_a = py::none(), "first_signs"_a = py::none(), py::kw_only(), "antithetic"_a = false, "threads"_a = 0);
-    m.def("random_words", random_words, "seed"_a, "step"_a, "first_stream"_a, "n_streams"_a, "count"_a);
+    m.def("random_words", random_words, "seed"_a, "step"_a, "first_stream"_a, "n_streams"_a, "count"_a, "offset"_a = 0);
     m.def("normalized_utilities", utilities_of, "losses"_a, "group_size"_a, "scale"_a, "resolution"_a);
     m.def("estimate_gradient", gradient_of, "tensors"_a, "n_parameters"_a, py::kw_only(), "seed"_a, "step"_a,
           "group_size"_a, "spans"_a, "utilities"_a, "row_masks"_a, "places"_a = py::none(), "antithetic"_a = false,

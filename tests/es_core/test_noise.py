@@ -98,6 +98,14 @@ def test_random_words_equal_plain_threefry(seed: int, step: int, stream: int) ->
     key = [*low_high(seed), step, WINDOWS]
     words = [word for block in range(10) for word in threefry(key, [block, 0, *low_high(stream)])]
     assert es_core.random_words(seed, step, stream, 1, 39).tolist() == [words[:39]]  # two at once of 16, and a rest
+    for offset in range(4):
+        assert es_core.random_words(seed, step, stream, 1, 23, offset).tolist() == [words[offset : offset + 23]]
+
+
+def test_random_words_from_far_on_equal_plain_threefry() -> None:
+    expected = threefry([1, 0, 2, WINDOWS], [2**32 - 1, 0, 3, 0])
+    assert es_core.random_words(1, 2, 3, 1, 3, 2**34 - 3).tolist() == [expected[1:]]
+    assert es_core.random_words(1, 2, 3, 2, 5, 7)[0].tolist() == es_core.random_words(1, 2, 3, 1, 12)[0, 7:].tolist()
 
 
 @pytest.mark.usefixtures("isa")

@@ -56,19 +56,21 @@ void fill_signs(std::span<std::int8_t> signs, const Key& key, std::uint64_t memb
     }
 }
 
-void fill_random_words(std::span<std::uint32_t> words, const Key& key, std::uint64_t stream) {
+void fill_random_words(std::span<std::uint32_t> words, const Key& key, std::uint64_t stream, std::uint64_t offset) {
     constexpr std::size_t kAtOnce = 4 * kCounters;
     std::size_t first = 0;
+    for (; first < words.size() && (offset + first) % 4 != 0; ++first)
+        words[first] = word_at(key, stream, 0, offset + first);
     for (; first + kAtOnce <= words.size(); first += kAtOnce) {
         Counters numbers;
-        for (std::size_t i = 0; i < kCounters; ++i) numbers[i] = static_cast<std::uint32_t>(first / 4 + i);
+        for (std::size_t i = 0; i < kCounters; ++i) numbers[i] = static_cast<std::uint32_t>((offset + first) / 4 + i);
         const Counters zero{};
         Counters counter[4] = {numbers, zero, zero + static_cast<std::uint32_t>(stream),
                                zero + static_cast<std::uint32_t>(stream >> 32)};
         threefry(key.words, counter);
         for (std::size_t i = 0; i < kAtOnce; ++i) words[first + i] = counter[i % 4][i / 4];
     }
-    for (; first < words.size(); ++first) words[first] = word_at(key, stream, 0, first);
+    for (; first < words.size(); ++first) words[first] = word_at(key, stream, 0, offset + first);
 }
 
 }  // namespace fedlearn

@@ -94,7 +94,8 @@ NoisePlan make_noise_plan(std::span<const Tensor> tensors);
 void fill_signs(std::span<std::int8_t> signs, const Key& key, std::uint64_t member, std::uint32_t tensor,
                 std::uint32_t factor, std::uint64_t offset);
 
-// The first random words of a stream: word i is word i % 4 of the block with counter (i / 4, 0, stream low, stream high).
-void fill_random_words(std::span<std::uint32_t> words, const Key& key, std::uint64_t stream);
+// Random words of a stream from `offset` on: word i is word i % 4 of the block with counter (i / 4, 0, stream low, stream
+// high).
+void fill_random_words(std::span<std::uint32_t> words, const Key& key, std::uint64_t stream, std::uint64_t offset = 0);
 
 }  // namespace fedlearn

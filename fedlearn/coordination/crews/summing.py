@@ -7,7 +7,7 @@ from typing import final
 import numpy as np
 
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.es.sums.estimate import CodedEstimate, dither, encode_estimate
+from fedlearn.es.sums.estimate import CodedEstimate, Dither, encode_estimate
 from fedlearn.es.sums.parts import check_part, join_parts, shared_rows
 from fedlearn.es.trials import Float32Array, TrialResults, Trials
 
@@ -44,6 +44,5 @@ class PartSums:
         if not all(estimate.is_there for estimate in sums):
             nothing = encode_estimate(self._whole, np.zeros(self._whole.size, dtype=np.int64))
             return TrialResults(np.full_like(losses, np.inf), nothing)
-        bits, size = trials.perturbation.sum_bits, self._whole.size
-        random = dither(self._seed, trials.step, trials.first_member, size, bits=bits)
-        return TrialResults(losses, join_parts(self._whole, list(zip(self._layouts, sums, strict=True)), random))
+        dither = Dither(self._seed, trials.step, trials.first_member, bits=trials.perturbation.sum_bits)
+        return TrialResults(losses, join_parts(self._whole, list(zip(self._layouts, sums, strict=True)), dither))

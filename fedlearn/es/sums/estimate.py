@@ -7,7 +7,7 @@ row has as many bytes for each parameter as its greatest number needs, none wher
 which add up exactly.
 """
 
-from typing import TypeVar
+from typing import TypeVar, final
 
 import msgspec
 import numpy as np
@@ -20,7 +20,6 @@ Int8Array = NDArray[np.int8]
 UInt8Array = NDArray[np.uint8]
 Int32Array = NDArray[np.int32]
 Integers = NDArray[np.int32] | NDArray[np.int64]
-Dither = NDArray[np.uint32] | NDArray[np.uint8]
 Bytes = TypeVar("Bytes", Int8Array, UInt8Array)
 
 MAX_UTILITY = 127
@@ -105,29 +104,29 @@ def encode_packed(layout: ParameterLayout, estimate: Integers, random: UInt8Arra
     return CodedEstimate(*pack_rows(estimate.astype(np.int64, copy=False), random, layout.row_lengths))
 
 
-def encode_dithered(layout: ParameterLayout, estimate: Integers, random: Dither) -> CodedEstimate:
-    """Encodes the integers [n_parameters], rounded up or down by the random numbers of `dither`: by words to a byte
-    each, by bytes to four bits."""
-    if random.dtype == np.uint8:
-        return encode_packed(layout, estimate, random.view(np.uint8))
-    return encode_randomly(layout, estimate, random.view(np.uint32))
+@final
+class Dither:
+    """The random numbers by which the sum of members from the first one on is rounded, one for each parameter."""
+
+    def __init__(self, run_seed: int, step: int, first_member: int, *, bits: int) -> None:
+        """Sums are rounded to so many bits, 4 or 8, for each parameter."""
+        self._seed, self._step = int(random_words(run_seed, step, first_member, 1, 1)[0, 0]), step
+        self._bits = bits
+
+    def encode(self, layout: ParameterLayout, estimate: Integers, begin: int = 0) -> CodedEstimate:
+        """Encodes the integers [n_parameters], rounded up or down; they are those from parameter `begin` on."""
+        if self._bits == 4:
+            return encode_packed(layout, estimate, random_bytes(self._seed, self._step, estimate.size, begin))
+        words: NDArray[np.uint32] = random_words(self._seed, self._step, 0, 1, estimate.size, begin)[0]
+        return encode_randomly(layout, estimate, words)
 
 
-def dither(run_seed: int, step: int, first_member: int, count: int, *, bits: int) -> Dither:
-    """The random numbers by which `count` integers, the sum of members from the first one on, are rounded to so many
-    bits; or a few more."""
-    seed = int(random_words(run_seed, step, first_member, 1, 1)[0, 0])
-    if bits == 4:
-        return random_bytes(seed, step, count)
-    words: NDArray[np.uint32] = random_words(seed, step, 0, 1, count)[0]
-    return words
-
-
-def random_bytes(seed: int, step: int, count: int) -> UInt8Array:
-    """The random bytes of a step, `count` or a few more: those of the words of stream 0 under this seed, the lowest
-    first."""
-    words: NDArray[np.uint32] = random_words(seed, step, 0, 1, -(-count // 4))[0]
-    return words.astype("<u4", copy=False).view(np.uint8)
+def random_bytes(seed: int, step: int, count: int, begin: int = 0) -> UInt8Array:
+    """The random bytes of a step from number `begin` on, `count` or a few more: those of the words of stream 0 under
+    this seed, the lowest first."""
+    first = begin // 4
+    words: NDArray[np.uint32] = random_words(seed, step, 0, 1, -(-(begin + count) // 4) - first, first)[0]
+    return words.astype("<u4", copy=False).view(np.uint8)[begin % 4 :]
 
 
 def encode_exactly(layout: ParameterLayout, estimate: Integers) -> CodedEstimate:

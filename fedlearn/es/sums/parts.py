@@ -15,7 +15,6 @@ from fedlearn.es.sums.estimate import (
     CodedEstimate,
     Dither,
     decode_estimate,
-    encode_dithered,
     encode_exactly,
     estimate_of_rows,
 )
@@ -39,22 +38,21 @@ def shared_rows(parts: Sequence[ParameterLayout]) -> frozenset[Rows]:
 
 
 def encode_part(
-    whole: ParameterLayout, part: ParameterLayout, total: Int64Array, random: Dither, shared: Set[Rows]
+    whole: ParameterLayout, part: ParameterLayout, total: Int64Array, dither: Dither, shared: Set[Rows]
 ) -> CodedEstimate:
-    """Encodes the sum [n_parameters] of a part; `random` is the dither of the whole, of whose tensors some are
-    `shared`."""
+    """Encodes the sum [n_parameters] of a part; `dither` is that of the whole, of whose tensors some are `shared`."""
     pieces: list[CodedEstimate] = []
     for rows, tensor, own, its in zip(rows_of(part), part.tensors, part.offsets, whole.intervals(part), strict=True):
         layout, numbers = ParameterLayout((tensor,)), total[own : own + tensor.size]
         if rows in shared:
             pieces.append(encode_exactly(layout, np.clip(numbers, -_GREATEST, _GREATEST)))
         else:
-            pieces.append(encode_dithered(layout, numbers, random[its]))
+            pieces.append(dither.encode(layout, numbers, its.start))
     return _joined(pieces)
 
 
 def join_parts(
-    whole: ParameterLayout, parts: Sequence[tuple[ParameterLayout, CodedEstimate]], random: Dither
+    whole: ParameterLayout, parts: Sequence[tuple[ParameterLayout, CodedEstimate]], dither: Dither
 ) -> CodedEstimate:
     """The sum of the whole, of which these are the sums of parts.
 
@@ -75,7 +73,7 @@ def join_parts(
         if others:
             layout = ParameterLayout((tensor,))
             total = sum(decode_estimate(layout, one).astype(np.int64) for _, _, one in found[rows])
-            piece = encode_dithered(layout, np.asarray(total, dtype=np.int64), random[its])
+            piece = dither.encode(layout, np.asarray(total, dtype=np.int64), its.start)
         pieces.append(piece)
     joined = _joined(pieces)
     decode_estimate(whole, joined)

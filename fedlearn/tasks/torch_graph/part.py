@@ -1,7 +1,6 @@
 """A part of a shared task: one stage of its graph, with the tensors that the stage reads."""
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import final
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.noise import member_noise
 from fedlearn.es.replica import UInt8Array
-from fedlearn.es.sums.estimate import CodedEstimate, dither
+from fedlearn.es.sums.estimate import CodedEstimate, Dither
 from fedlearn.es.sums.moments import Int64Array
 from fedlearn.es.sums.parts import encode_part, shared_rows
 from fedlearn.es.trials import Trials
@@ -68,6 +67,10 @@ class GraphPart:
         layouts = [part_layout(self.whole, [array.name for array in each.learned]) for each in stages]
         self.layout: ParameterLayout = layouts[place]
         self._shared = shared_rows(layouts)
+        self._slices = {
+            array.name: slice(begin, begin + tensor.size)
+            for array, begin, tensor in zip(stage.learned, self.layout.offsets, self.layout.tensors, strict=True)
+        }
         self.unit = Task.unit
         self.receives: Mapping[str, tuple[int, ...]] = {array.name: array.shape for array in stage.received}
         shapes = {**self.receives, **dict(zip(stage.results, (form.shape for form in stage.forms), strict=True))}
@@ -106,21 +109,19 @@ class GraphPart:
         self._use(threads)
         rows, unit = self._member_rows(data, trials), 2.0**trials.perturbation.unit_bits
         total, is_finite, found = np.zeros(self.layout.size, dtype=np.int64), True, list[StageGradients]()
-        places = {name: slice(begin, begin + size) for name, begin, size in self._places}
         for n in range(trials.n_members):
             its = self._runner.backward(_of(rows, n), _of(received, n), _of(cotangents, n))
             is_finite &= all(np.isfinite(value).all() for value in its.given.values())
             for name, gradient in its.uses:
-                is_finite &= _add(total[places[name]], gradient, unit)
+                is_finite &= _add(total[self._slices[name]], gradient, unit)
             found.append(its)
         return PartGradients(
             _stacked([its.given for its in found]), _stacked([its.cotangents for its in found]), total, is_finite
         )
 
     def encoded(self, total: Int64Array, trials: Trials) -> CodedEstimate:
-        bits = trials.perturbation.sum_bits
-        random = dither(self._seed, trials.step, trials.first_member, self.whole.size, bits=bits)
-        return encode_part(self.whole, self.layout, total, random, self._shared)
+        dither = Dither(self._seed, trials.step, trials.first_member, bits=trials.perturbation.sum_bits)
+        return encode_part(self.whole, self.layout, total, dither, self._shared)
 
     @property
     def backward_bytes(self) -> int:
@@ -133,13 +134,6 @@ class GraphPart:
         if threads != self._threads:
             self._runner.use(self._device, threads=threads)
             self._threads = threads
-
-    @property
-    def _places(self) -> list[tuple[str, int, int]]:
-        """Name, first element and number of elements of each tensor of the stage."""
-        sizes = [array.n_bytes // 4 for array in self._runner.stage.learned]
-        names = [array.name for array in self._runner.stage.learned]
-        return list(zip(names, accumulate(sizes, initial=0), sizes, strict=False))
 
     def _words(self, trials: Trials) -> NDArray[np.uint64]:
         return group_words(self._seed, trials.step, trials.first_member, trials.n_members, self._batch_size)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import member_noise
 from fedlearn.es.replica import UInt8Array
-from fedlearn.es.sums.estimate import dither, encode_dithered
+from fedlearn.es.sums.estimate import Dither
 from fedlearn.es.sums.moments import Int64Array
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
@@ -91,9 +91,8 @@ class TaskObjective(Objective):
         with np.errstate(over="ignore"):  # of sums that are clipped anyway
             total = found.total * np.float32(2.0**trials.perturbation.unit_bits)
         np.rint(np.clip(total, -GREATEST_SUM, GREATEST_SUM, out=total), out=total)
-        bits = trials.perturbation.sum_bits
-        random = dither(self._seed, trials.step, trials.first_member, self.layout.size, bits=bits)
-        return TrialResults(found.losses, encode_dithered(self.layout, total.astype(np.int64), random))
+        dither = Dither(self._seed, trials.step, trials.first_member, bits=trials.perturbation.sum_bits)
+        return TrialResults(found.losses, dither.encode(self.layout, total.astype(np.int64)))
 
     def _found(self, weights: Float32Array, batch: Batch, trials: Trials, *, threads: int) -> LossGradients:
         """The losses of members and the sum over groups; the batch has rows for each member.

@@ -237,4 +237,7 @@ def test_the_bits_are_those_of_the_greatest_number_that_fits(encode: Encode, gre
 
 def test_random_bytes_are_those_of_the_words_the_lowest_first() -> None:
     words = random_words(5, 6, 0, 1, 2)[0].tolist()
-    assert random_bytes(5, 6, 7).tobytes() == b"".join(word.to_bytes(4, "little") for word in words)
+    expected = b"".join(word.to_bytes(4, "little") for word in words)
+    assert random_bytes(5, 6, 7).tobytes() == expected
+    for begin in range(1, 6):
+        assert random_bytes(5, 6, 7 - begin, begin).tobytes() == expected[begin:]

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from fedlearn.es.perturbation import Perturbation
-from fedlearn.es.sums.estimate import CodedEstimate, decode_estimate, dither
+from fedlearn.es.sums.estimate import CodedEstimate, Dither, decode_estimate
 from fedlearn.es.sums.parts import join_parts
 from fedlearn.es.trials import Trials
 from fedlearn.graphs.graph import GraphError
@@ -84,8 +84,8 @@ def gradients(cuts: tuple[int, ...], trials: Trials = GRADIENTS) -> tuple[bytes,
             (lost,) = found.given.values()
         cotangents = found.cotangents
         sums.append((each.layout, each.encoded(found.total, trials)))
-    random = dither(SEED, 3, 16, parts[0].whole.size, bits=8)
-    joined = join_parts(parts[0].whole, sums, random)
+    dither = Dither(SEED, 3, 16, bits=8)
+    joined = join_parts(parts[0].whole, sums, dither)
     return lost.tobytes(), joined.numbers.tobytes(), joined.shifts.tobytes()
 
 
