@@ -40,8 +40,9 @@ def _other_than(crew: Crew, stage: int, said: Work) -> str:
     """What a seat may say in place of a message of this kind; empty where it may say that."""
     last = len(crew.plan.stages) - 1
     if not crew.is_sum:
-        is_right = isinstance(said, Activations) != (stage == last) and not getattr(said, "backward", False)
-        return "" if is_right else "losses" if stage == last else "activations"
+        if stage == last:
+            return "losses" if isinstance(said, Activations) else ""
+        return "" if isinstance(said, Activations) and not said.backward else "activations"
     match said:
         case Activations(backward=True):
             return "" if stage > 0 else "activations, its sum or Taken"

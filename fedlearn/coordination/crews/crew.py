@@ -213,7 +213,7 @@ class Crew(Party, eq=False):
         """Takes a seat's correct message: this seat and the next one are to go on, and the first one as well."""
         leg = leg_of(self.way, holder.stage, said)
         if isinstance(said, Activations):
-            self.sent[leg].append(said if self._may_be_kept(said) else replace(said, payload=b""))
+            self.sent[leg].append(said if self._keeps_payloads else replace(said, payload=b""))
         if isinstance(said, Result) and self.is_sum:
             self._took_sum(holder.stage, leg, said)
         else:
@@ -240,9 +240,14 @@ class Crew(Party, eq=False):
             self.results.append(replace(last, losses=found.losses, estimate=found.estimate))
             self.reported = self.done[leg]
 
-    def _may_be_kept(self, said: Activations) -> bool:
-        kept = sum(len(one.payload) for at_cut in self.sent for one in at_cut) if self.is_sum else 0
-        return kept + len(said.payload) <= MOST_KEPT_BYTES or not self.is_sum
+    @property
+    def _keeps_payloads(self) -> bool:
+        """Whether what the seats send is kept, which it is until losses are handed up; a sum's until its lease ends."""
+        if (asked := self.assignment) is None or asked.perturbation.has_noise:
+            return True
+        *givers, last = self.plan.stages
+        sent = sum(stage.member_bytes + stage.received_bytes for stage in givers) + last.received_bytes
+        return asked.quota * sent <= MOST_KEPT_BYTES
 
     @property
     def is_sum(self) -> bool:

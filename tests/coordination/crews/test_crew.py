@@ -14,6 +14,7 @@ from fedlearn.es.perturbation import Perturbation
 from fedlearn.wire.messages import Activations, Assignment, Result, Seat, Taken
 
 DIGEST = bytes(8)
+NOTHING = Perturbation(0.0, 0, "nothing")
 GROUP = 8
 FIRST = 64
 BATCH = 5
@@ -38,6 +39,27 @@ def crew() -> Crew:
 
 def activations(first: int, count: int) -> Activations:
     return Activations(5, first, count, DIGEST, bytes(8 * count + 64 * (first % GROUP == 0)))
+
+
+@pytest.mark.parametrize(("most_bytes", "is_kept"), [(128 * (8 + 6), True), (128 * (8 + 6) - 1, False)])
+def test_what_seats_send_is_kept_where_all_of_a_lease_without_noise_may_be(
+    most_bytes: int, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedlearn.coordination.crews.crew.MOST_KEPT_BYTES", most_bytes)
+    first, last = STAGES[0], replace(STAGES[1], received_bytes=6)
+    crew = Crew(3, CrewPlan((2,), 1, (first, last), (0, 1), WINDOW), "float16")
+    for place in range(2):
+        crew.seat(SeatHolder(Volunteer(place + 1)), place)
+    asked = replace(LEASE, perturbation=NOTHING, group_size=1)
+    crew.begin(Lease(FIRST, asked.quota), asked)
+    forward, back = (
+        Activations(5, FIRST, 1, DIGEST, bytes(8)),
+        Activations(5, FIRST, 1, DIGEST, bytes(6), backward=True),
+    )
+    for holder, said in zip(crew.seated, (forward, back), strict=True):
+        crew.took(holder, said, 0.0)
+    expected = [forward, back] if is_kept else [replace(forward, payload=b""), replace(back, payload=b"")]
+    assert [said for sent in crew.sent for said in sent] == expected
 
 
 def result(first: int, count: int) -> Result:
