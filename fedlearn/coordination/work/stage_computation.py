@@ -33,7 +33,7 @@ class StageComputation:
         self._is_last = is_last
         self._threads = threads
         self._has_base = needs_base(wire)
-        self._base: Values = {}
+        self._base: dict[str, Float32Array] = {}
         """Unperturbed activations of the group that this stage received."""
         self._own_base: Values = {}
         """Unperturbed activations of the group that this stage made."""
@@ -49,18 +49,20 @@ class StageComputation:
         """
         if order.lease is None:
             return self._with_noise(order, data)
-        received = self._unbased(order.payload, self.part.receives, order.trials.n_members)
+        receives = self.part.receives
+        received = self._decoded(order.payload, receives, order.trials.n_members, self._zeros(receives))
         if order.cotangents is not None or self._is_last:
             return self._backward(order, order.lease, received, data)
         given = self.part.forward(data, order.trials, received, threads=self._threads)
-        return Passed(self._without_base(given, 1.0))
+        return Passed(self._encoded(given, self._zeros(self.part.gives)))
 
     # ---- members without noise, whose gradients are summed
 
     def _backward(self, order: Pass, lease: Trials, received: Values, data: Columns) -> Passed:
         trials, cotangents = order.trials, dict[str, Float32Array]()
         if not self._is_last:
-            scaled = self._unbased(order.cotangents or b"", self.part.gives, trials.n_members)
+            gives = self.part.gives
+            scaled = self._decoded(order.cotangents or b"", gives, trials.n_members, self._zeros(gives))
             cotangents = {name: value / np.float32(COTANGENT_SCALE) for name, value in scaled.items()}
         found = self.part.backward(data, trials, received, cotangents, threads=self._threads)
         if trials.first_member == lease.first_member:
@@ -73,57 +75,42 @@ class StageComputation:
             losses = np.asarray(lost, dtype=np.float32).reshape(-1)
         if trials.first_member + trials.n_members == lease.first_member + lease.n_members and self._is_finite:
             estimate = self.part.encoded(self._total, lease)
-        return Passed(self._without_base(found.cotangents, COTANGENT_SCALE), TrialResults(losses, estimate))
-
-    def _without_base(self, values: Values, scale: float) -> bytes:
-        """Encodes value by value; there are no unperturbed ones from which these would differ."""
         with np.errstate(over="ignore"):
-            return b"".join(
-                encode(self._wire, value * np.float32(scale), self._zeros(value.shape[1:])) for value in values.values()
-            )
-
-    def _unbased(self, payload: bytes, shapes: Shapes, n_members: int) -> Values:
-        self._check_length(payload, shapes, n_members, group_bytes=0)
-        values, offset = {}, 0
-        for name, shape in shapes.items():
-            end = offset + n_members * member_bytes(self._wire, shape)
-            values[name] = self._value(payload[offset:end], n_members, shape, self._zeros(shape))
-            offset = end
-        return values
-
-    def _zeros(self, shape: tuple[int, ...]) -> Float32Array | None:
-        return np.zeros(shape, dtype=np.float32) if self._has_base else None
+            back = {name: value * np.float32(COTANGENT_SCALE) for name, value in found.cotangents.items()}
+        return Passed(self._encoded(back, self._zeros(self.part.receives)), TrialResults(losses, estimate))
 
     # ---- members with noise, whose losses are measured
 
     def _with_noise(self, order: Pass, data: Columns) -> Passed:
         trials = order.trials
         begins = trials.first_member % trials.group_size == 0
-        received = self._decoded(order.payload, trials.n_members, begins=begins)
+        received = self._decoded(order.payload, self.part.receives, trials.n_members, self._base, begins=begins)
         given = self.part.members(data, trials, received, threads=self._threads)
         if self._is_last:
             (losses,) = given.values()
             return Passed(results=TrialResults(np.asarray(losses, dtype=np.float32).reshape(-1)))
         if self._has_base and begins:
             self._own_base = self.part.unperturbed(data, trials, self._base, threads=self._threads)
-        return Passed(self._encoded(given, begins=begins))
+        return Passed(self._encoded(given, self._own_base, begins=begins))
 
-    def _encoded(self, given: Values, *, begins: bool) -> bytes:
-        """Encodes value by value: the unperturbed one where a group begins and the codec needs it, then each
-        member's."""
+    # ---- what travels, value by value
+
+    def _encoded(self, values: Values, base: Values, *, begins: bool = False) -> bytes:
+        """Encodes values of members; `base` are the unperturbed ones, which are sent, too, where a group `begins`."""
         parts: list[bytes] = []
-        for name in self.part.gives:
-            base = self._own_base.get(name)
-            if base is not None and begins:
-                parts.append(encode("float32", base))
-            parts.append(encode(self._wire, given[name], base))
+        for name, value in values.items():
+            if begins and name in base:
+                parts.append(encode("float32", base[name]))
+            parts.append(encode(self._wire, value, base.get(name)))
         return b"".join(parts)
 
-    def _decoded(self, payload: bytes, n_members: int, *, begins: bool) -> Values:
-        shapes = self.part.receives
+    def _decoded(
+        self, payload: bytes, shapes: Shapes, n_members: int, base: dict[str, Float32Array], *, begins: bool = False
+    ) -> Values:
+        """The values of members; the unperturbed ones that come where a group `begins` are put into `base`."""
         group_bytes = sum(4 * prod(shape) for shape in shapes.values()) if self._has_base and begins else 0
         self._check_length(payload, shapes, n_members, group_bytes=group_bytes)
-        values, base, offset = {}, dict(self._base), 0
+        values, offset = {}, 0
         for name, shape in shapes.items():
             if group_bytes:
                 end = offset + 4 * prod(shape)
@@ -132,8 +119,11 @@ class StageComputation:
             end = offset + n_members * member_bytes(self._wire, shape)
             values[name] = self._value(payload[offset:end], n_members, shape, base.get(name))
             offset = end
-        self._base = base
         return values
+
+    def _zeros(self, shapes: Shapes) -> dict[str, Float32Array]:
+        """The unperturbed values of members without noise, as far as the codec needs any."""
+        return {name: np.zeros(shape, dtype=np.float32) for name, shape in shapes.items()} if self._has_base else {}
 
     def _check_length(self, payload: bytes, shapes: Shapes, n_members: int, *, group_bytes: int) -> None:
         wire = self._wire
