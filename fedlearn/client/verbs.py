@@ -14,7 +14,7 @@ from typing import Any, final
 import msgspec
 
 from fedlearn.system.files import who_else_may_write
-from fedlearn.system.processes import end_family
+from fedlearn.system.processes import communicate, end_family
 
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 MAX_VERBS = 64
@@ -90,7 +90,7 @@ class Verbs:
         )
         self._running = process
         try:
-            output, _ = process.communicate(msgspec.json.encode(arguments), timeout=self._limit_s)
+            output, _ = communicate(process, msgspec.json.encode(arguments), timeout_s=self._limit_s)
         except subprocess.TimeoutExpired as error:
             raise VerbError(
                 f"verb {name}: expected its end within {self._limit_s:g} s, it went on and was killed; its owner may "
@@ -98,9 +98,6 @@ class Verbs:
             ) from error
         finally:
             self._running = None
-            if process.returncode is None:
-                end_family(process)
-                process.communicate()
         return VerbResult(process.returncode, output[-MAX_OUTPUT_BYTES:].decode(errors="replace"))
 
     def stop(self) -> None:

@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 import msgspec
 import numpy as np
 
-from fedlearn.system.processes import end_family
+from fedlearn.system.processes import communicate
 
 PAUSE_S = 0.5
 """Seconds before the second attempt; each further pause is twice as long."""
@@ -168,13 +168,9 @@ def executable(arguments: Sequence[str], *, timeout: float = 600.0, attempts: in
         except OSError as error:
             raise EvaluationError(f"{name}: it could not be started: {error}") from error
         try:
-            printed, errors = process.communicate(body, timeout=timeout)
+            printed, errors = communicate(process, body, timeout_s=timeout)
         except subprocess.TimeoutExpired as error:
             raise AttemptError(f"{name}: it was not done after {timeout:g} s") from error
-        finally:
-            if process.returncode is None:
-                end_family(process)
-                process.communicate()
         if process.returncode:
             raise AttemptError(f"{name}: it ended with code {process.returncode}: {_shown(errors)}")
         return printed.strip().rpartition(b"\n")[2]

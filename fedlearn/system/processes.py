@@ -42,6 +42,22 @@ def end_family(process: "subprocess.Popen[bytes]") -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+def communicate(process: "subprocess.Popen[bytes]", given: bytes, *, timeout_s: float) -> tuple[bytes, bytes]:
+    """What a process with a session of its own prints, to standard output and as errors, until it ends.
+
+    However this returns, the process and all in its session have ended.
+
+    Raises:
+        subprocess.TimeoutExpired: it was not done in time, and was killed.
+    """
+    try:
+        return process.communicate(given, timeout=timeout_s)
+    finally:
+        if process.returncode is None:
+            end_family(process)
+            process.communicate()
+
+
 def give_way() -> None:
     """Lowers the priority of this process; threads that start later inherit it, so call it early."""
     process = psutil.Process()
