@@ -21,7 +21,7 @@ from fedlearn.net.address import Address, is_loopback
 from fedlearn.server.training.figures import step_metrics
 from fedlearn.server.training.keeper import Keeper
 from fedlearn.server.training.parts import ReplicaParts
-from fedlearn.server.training.recent import Outgoing, ReplicaMessages
+from fedlearn.server.training.recent import Outgoing, ReplicaMessages, has_masks_of_all_steps
 from fedlearn.server.training.recomputation import audit
 from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
 from fedlearn.system.invocation import invocation
@@ -133,8 +133,8 @@ class RelayKeeper(Keeper):
         return [self._messages.snapshot(self.steps.digest)]
 
     def missed(self, held: Held) -> list[Outgoing] | None:
-        has_masks_of_all_steps = not self.layout.is_masked or len(self._blocks) < 2
-        return self._messages.missed(held, self.steps.digest) if has_masks_of_all_steps else None
+        has_masks = has_masks_of_all_steps(self.layout, len(self._blocks))
+        return self._messages.missed(held, self.steps.digest) if has_masks else None
 
     def data_block(self, name: bytes) -> Outgoing:
         """A block of data, as it came."""

@@ -4,6 +4,7 @@ from collections import deque
 from typing import NamedTuple, final
 
 from fedlearn.coordination.people.roster import Held
+from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.replica import START
 from fedlearn.es.update import Update
 from fedlearn.tasks.holding import Holding
@@ -30,6 +31,12 @@ class _Kept(NamedTuple):
     def length_bytes(self) -> int:
         """Bytes in memory: the arrays, and the encoded payload."""
         return 2 * self.parcel.length_bytes + _OBJECT_BYTES
+
+
+def has_masks_of_all_steps(layout: ParameterLayout, n_blocks: int) -> bool:
+    """True where a volunteer can replay steps: row masks follow from the data of each step, and it is sent only one
+    block."""
+    return not layout.is_masked or n_blocks < 2
 
 
 @final

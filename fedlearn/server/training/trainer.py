@@ -38,7 +38,7 @@ from fedlearn.server.training.keeper import Keeper
 from fedlearn.server.training.no_loss import cause
 from fedlearn.server.training.order_inbox import OrderInbox
 from fedlearn.server.training.parts import ReplicaParts
-from fedlearn.server.training.recent import Outgoing, ReplicaMessages
+from fedlearn.server.training.recent import Outgoing, ReplicaMessages, has_masks_of_all_steps
 from fedlearn.server.training.recomputation import audit
 from fedlearn.server.training.retracing import Retracer
 from fedlearn.storage.aside import Aside
@@ -292,10 +292,8 @@ class Trainer(Keeper):
 
     @property
     def _has_masks_of_all_steps(self) -> bool:
-        """True where a new volunteer can replay steps: row masks follow from the data of each step, and it is sent
-        only one block."""
         prepared = self.run.prepared
-        return not prepared.objective.layout.is_masked or len(prepared.blocks) < 2
+        return has_masks_of_all_steps(prepared.objective.layout, len(prepared.blocks))
 
     def _all_updates(self) -> list[Update] | None:
         """The Updates of all steps so far; None where the journal does not have all of them."""
