@@ -1,6 +1,5 @@
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 
 from fedlearn.client.hub_line import HubAwayError, HubError, HubLine, Work, hub_url
+from tests.http_answering import answering
 
 
 class Scene:
@@ -43,14 +43,8 @@ def scene() -> Iterator[Scene]:
         def log_message(self, *_: object) -> None:
             return
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    scene.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield scene
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as scene.url:
+        yield scene
 
 
 @pytest.mark.parametrize(

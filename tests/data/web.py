@@ -1,10 +1,11 @@
 """A server of one file on this machine, that can cut its line."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import final
+
+from tests.http_answering import answering
 
 
 @final
@@ -38,16 +39,9 @@ def serving() -> Iterator[Web]:
         def log_message(self, *_: object) -> None:
             return
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    web.url = f"http://127.0.0.1:{server.server_address[1]}/folder/some text.txt".replace(" ", "%20")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        web.url = f"{url}/folder/some%20text.txt"
         yield web
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def answer(web: Web, request: BaseHTTPRequestHandler) -> None:

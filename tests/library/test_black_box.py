@@ -15,6 +15,7 @@ import pytest
 
 import fedlearn
 from fedlearn.library.black_box import MOST_FAILED_IN_A_ROW, BlackBox, Counts, EvaluationError, executable, http_service
+from tests.http_answering import answering
 from tests.patience import LIMIT_S, until
 
 Answer = tuple[int, bytes]
@@ -55,14 +56,9 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def service(*answers: Answer) -> Iterator[Service]:
-    with Service(answers) as listening:
-        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield listening
-        finally:
-            listening.shutdown()
-            thread.join()
+    listening = Service(answers)
+    with answering(listening):
+        yield listening
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,5 @@
 import functools
 import sys
-import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from fedlearn.data.cifar import CIFAR10_FILES, CIFAR100_FILES
 from fedlearn.hub.bodies import DatasetConfig, RefusedError
 from fedlearn.hub.jobs.datasets import ARRAYS, Images, images_of, small_digits
+from tests.http_answering import answering
 from tests.hub.digit_files import arrays, write_archive, write_mnist
 
 FIELDS = ("images", "labels", "held_out_images", "held_out_labels")
@@ -140,12 +140,8 @@ def web(tmp_path: Path) -> Iterator[str]:
 
     folder = write_mnist(tmp_path / "web" / "mnist").parent
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with answering(server) as url:
+        yield url
 
 
 def test_files_are_fetched_once(web: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
