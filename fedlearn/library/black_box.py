@@ -14,11 +14,12 @@ from threading import Lock
 from typing import Any, final
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import ProxyHandler, Request, build_opener
 
 import msgspec
 import numpy as np
 
+from fedlearn.net.address import is_loopback
 from fedlearn.system.processes import communicate
 
 PAUSE_S = 0.5
@@ -124,12 +125,14 @@ def http_service(
     if urlsplit(url).scheme not in ("http", "https"):
         raise ValueError(f"url: expected http://HOST:PORT/PATH or https://, got {url!r}")
     _check_timeout(timeout)
+    # No proxy leads to this machine.
+    opener = build_opener(*([ProxyHandler({})] if is_loopback(urlsplit(url).hostname or "") else []))
     asked = Request(url, method="POST", headers={"Content-Type": "application/json", **(headers or {})})
 
     def attempt(body: bytes) -> bytes:
         request = Request(asked.full_url, body, dict(asked.header_items()), method="POST")
         try:
-            with urlopen(request, timeout=timeout) as response:
+            with opener.open(request, timeout=timeout) as response:
                 return bytes(response.read(MAX_ANSWER_BYTES))
         except HTTPError as error:
             why = f"{url}: answered {error.code} {error.reason}: {_shown(error.read(MAX_ANSWER_BYTES))}"

@@ -81,6 +81,12 @@ def test_arrays_are_posted_by_name_with_the_rows() -> None:
     assert loss.counts == Counts(evaluations=2)
 
 
+def test_a_service_on_this_machine_is_asked_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy.invalid:3128")
+    with service((200, b"0.5")) as there:
+        assert http_service(there.url, attempts=1)(X) == 0.5
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"), [(b"3", 3.0), (b'{"loss": -1.5, "log": []}', -1.5), (b"inf", math.inf), (b" 2e3\n", 2e3)]
 )
