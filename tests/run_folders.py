@@ -65,7 +65,9 @@ def fit_task(**arguments: Any) -> NamedTask:  # noqa: ANN401 (arguments of `func
     def loss(arrays: dict[str, Float32Array]) -> float:
         return float(((arrays["vector"] - TARGET) ** 2).mean()) - 1.0
 
-    return named(function(**{"loss": loss, "start": {"vector": np.zeros(TARGET.size)}, **arguments}))
+    return named(
+        function(**{"loss": loss, "start": {"vector": np.zeros(TARGET.size)}, "covariance": False, **arguments})
+    )
 
 
 def named(task: FunctionTask) -> NamedTask:

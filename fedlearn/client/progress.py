@@ -67,7 +67,7 @@ class Contribution:
                 self._run = welcome.run
             case Load() | Begin() if self._since is None and replica is not None:
                 self._since = now
-                return f"joined run {self._run} at step {replica.step}: {replica.weights.size} parameters"
+                return f"joined run {self._run} at step {replica.step}: {replica.layout.n_trained} parameters"
             case Apply(update):
                 self._steps.append((now, update.step, update.spans, tuple(self._own)))
                 self._own.clear()

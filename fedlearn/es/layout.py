@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Float32Array = NDArray[np.float32]
-Statistic = Literal["mean", "deviation"]
+Statistic = Literal["mean", "deviation", "factor"]
 
 
 class TensorSpec(msgspec.Struct, frozen=True, dict=True):
@@ -39,8 +39,8 @@ class TensorSpec(msgspec.Struct, frozen=True, dict=True):
     first_row: int = 0
     """The first row that is held, counted along the first dimension of the whole tensor."""
     statistic: Statistic | None = None
-    """What the tensor holds of the numbers that members observe, renewed by each Update; None for all that is trained
-    or fixed."""
+    """What the tensor holds besides weights: mean or deviation of the numbers that members observe, or the factor that
+    correlates their noise, all renewed by each Update; None for all that is trained or fixed."""
 
     @cached_property
     def size(self) -> int:
@@ -108,6 +108,11 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
         """Number of parameters."""
         return sum(tensor.size for tensor in self.tensors)
 
+    @property
+    def n_trained(self) -> int:
+        """Number of parameters that are weights of the model, and no statistics."""
+        return sum(tensor.size for tensor in self.tensors if tensor.statistic is None)
+
     @cached_property
     def offsets(self) -> tuple[int, ...]:
         """The position of each tensor's first element in the flat vector."""
@@ -125,12 +130,22 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def statistics(self) -> Mapping[Statistic, slice]:
-        """The intervals of the mean and of the deviation of what members observe; empty where nothing is normalised."""
+        """The intervals of the tensors that are neither trained nor fixed."""
         return {
             tensor.statistic: slice(offset, offset + tensor.size)
             for tensor, offset in zip(self.tensors, self.offsets, strict=True)
             if tensor.statistic is not None
         }
+
+    @property
+    def is_correlated(self) -> bool:
+        """Whether a factor correlates the noise of members."""
+        return "factor" in self.statistics
+
+    @cached_property
+    def searched(self) -> "ParameterLayout":
+        """The tensors that members perturb."""
+        return self.part(tensor.name for tensor in self.tensors if tensor.scale != 0.0)
 
     @property
     def n_observed(self) -> int:

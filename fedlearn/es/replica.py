@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import es_core
+from fedlearn.es.correlation import search
 from fedlearn.es.digest import part_digests, run_digest, tensor_digests
 from fedlearn.es.layout import Float32Array, ParameterLayout
-from fedlearn.es.optimizers import GradientPart, TensorStep, exact_arithmetic
+from fedlearn.es.optimizers import GradientPart, Optimizer, TensorStep, exact_arithmetic
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.sums.estimate import Int32Array, decode_estimate, estimate_of_rows
 from fedlearn.es.sums.moments import Renormalization
@@ -112,13 +113,18 @@ class Replica:
             raise ValueError("weight_decay_towards: expected a run that keeps its start, got one that does not")
         if update.renormalization is not None:
             update.renormalization.check(self.layout.n_observed)
-        self.take(update, self._summed(update) if update.is_summed else self.replayed(update))
+        if update.optimizer.searches:
+            _check_spans(update)
+            self._add_slots(update.optimizer)
+            with exact_arithmetic():
+                search(self.layout, self.weights, self.slots, update, seed=self.seed, threads=self._threads)
+            self.step += 1
+        else:
+            self.take(update, self._summed(update) if update.is_summed else self.replayed(update))
 
     def take(self, update: Update, estimate: Int32Array) -> None:
         """Takes one step by this gradient estimate, [n_parameters], whatever the Update says of it."""
-        for name in update.optimizer.slots:
-            if name not in self.slots:
-                self.slots[name] = np.zeros_like(self.weights)
+        self._add_slots(update.optimizer)
         by_matrix = update.optimizer.by_matrix
         matrices_differ = update.rank > 1 or update.weight_decay != 0.0
         with exact_arithmetic():
@@ -138,6 +144,12 @@ class Replica:
             if update.renormalization is not None:
                 self._renormalize(update.renormalization)
         self.step += 1
+
+    def _add_slots(self, optimizer: Optimizer) -> None:
+        """Makes the slots that the optimizer needs and that are not there yet."""
+        for name in optimizer.slots:
+            if name not in self.slots:
+                self.slots[name] = np.zeros_like(self.weights)
 
     def _renormalize(self, renormalization: Renormalization) -> None:
         """Renews mean and deviation of what members observe."""

@@ -239,10 +239,15 @@ def sum_shaping(
     """The shaping with which volunteers sum the gradients of their members; None where the step is replayed.
 
     A first step is replayed because no scale is known before it, and so is a step whose sum would not fit into a
-    message.
+    message, or whose optimizer has to know members apart.
     """
     perturbation, n_members = population.perturbation, population.limit
-    if strategy.exchange == "replay" or perturbation.is_summed or not population.shaping_scale > 0.0:
+    if (
+        strategy.exchange == "replay"
+        or strategy.optimizer.searches
+        or perturbation.is_summed
+        or not population.shaping_scale > 0.0
+    ):
         return None
     if sum_bytes(layout, perturbation.rank, n_members) > LARGEST_SUM_BYTES:
         return None

@@ -49,7 +49,8 @@ class Trained:
         self.step: int = replica.step
         """Number of steps taken."""
         self.folder: Path = run.folder.path
-        self.weights: Mapping[str, Float32Array] = replica.layout.split(self._flat)
+        named = zip(replica.layout.tensors, replica.layout.split(self._flat).items(), strict=True)
+        self.weights: Mapping[str, Float32Array] = dict(entry for spec, entry in named if spec.statistic != "factor")
         """The trained tensors by name, float32."""
         self.settings: Mapping[str, Any] = msgspec.to_builtins(run.config)
         """The run's settings in groups, as in `config.json`."""
@@ -149,7 +150,8 @@ class Trained:
         return prompt + tokenizer.decode(last_of(steps).tokens)
 
     def __repr__(self) -> str:
-        return f"Trained({self.step} steps, {self._flat.size} parameters, in {str(self.folder)!r})"
+        n_parameters = sum(array.size for array in self.weights.values())
+        return f"Trained({self.step} steps, {n_parameters} parameters, in {str(self.folder)!r})"
 
 
 def load(

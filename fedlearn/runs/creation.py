@@ -8,7 +8,8 @@ import msgspec
 from fedlearn.config import ConfigError, RunConfig, Schema, to_json
 from fedlearn.coordination.crews.planning import crew_planner_of
 from fedlearn.data.folder import RunData
-from fedlearn.es.optimizers import optimizer_name
+from fedlearn.es.layout import ParameterLayout
+from fedlearn.es.optimizers import OPTIMIZERS, optimizer_name
 from fedlearn.es.replica import genesis
 from fedlearn.es.strategy import Strategy
 from fedlearn.runs.forecast import forecast
@@ -58,6 +59,7 @@ def create(
         prepared = _with_forecast(prepared)
         n_parameters = prepared.objective.layout.size
         _check_size(n_parameters)
+        _check_search(config, prepared.objective.layout)
         # A run that can't be served must not become a run.
         crew_planner_of(prepared.invitation, prepared.config)
         files = {**prepared.files, KIND_FILE: f"{kind.name}\n".encode()}
@@ -118,3 +120,17 @@ def _reported(measure: Measure, progress: Progress) -> Measure:
 def _check_size(size: int) -> None:
     if not 0 < size <= MAX_PARAMETERS:
         raise ConfigError(f"task: expected a model of 1 to {MAX_PARAMETERS} parameters, got {size}")
+
+
+def _check_search(config: RunConfig, layout: ParameterLayout) -> None:
+    """Checks that the optimizer that correlates members' noise has a factor for that, and no other one has."""
+    name = config.optimizer.optimizer
+    if OPTIMIZERS[name].searches != layout.is_correlated:
+        wanted = "cma, by which the noise of this function learns its shape" if layout.is_correlated else "another one"
+        raise ConfigError(
+            f"optimizer: expected {wanted}, got {name}; covariance={not layout.is_correlated} of fedlearn.function "
+            "changes that"
+        )
+    for key, value in (("rank", 0), ("weight_decay", 0.0), ("sigma_schedule", "constant")):
+        if layout.is_correlated and config.get(key) != value:
+            raise ConfigError(f"{key}: expected {value} with the optimizer {name}, got {config.get(key)}; leave it out")

@@ -22,7 +22,7 @@ def of_loss(error: Exception) -> Exception:
     def loss(_: object) -> float:
         raise error
 
-    task = function(loss, {"x": np.zeros(2)})
+    task = function(loss, {"x": np.zeros(2)}, covariance=False)
     return raised(lambda: task.evaluate(np.zeros(2, dtype=np.float32), threads=1))
 
 

@@ -13,7 +13,7 @@ def test_help_shows_meaning_unit_default_and_choices(rnn_schema: Schema) -> None
     text = parser.format_help()
     assert "--checkpoint-time NUMBER" in text
     assert "s between checkpoints (default: 60.0)" in text
-    assert "--optimizer {auto,adam,sgd,lion,muon,clipup}" in text
+    assert "--optimizer {auto,adam,sgd,lion,muon,clipup,cma}" in text
     assert "--antithetic true|false" in text
     assert "--data TEXT" in text
     assert "--seed N" in text

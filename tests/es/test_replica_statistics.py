@@ -56,5 +56,6 @@ def test_a_renormalization_of_another_model_is_refused(moves: list[float], facto
 
 def test_a_layout_knows_how_many_numbers_are_observed() -> None:
     assert LAYOUT.n_observed == 2
+    assert LAYOUT.n_trained == 4  # the constant belongs to the model
     assert LAYOUT.part(["weights"]).n_observed == 0
     assert dict(LAYOUT.statistics) == {"deviation": slice(3, 5), "mean": slice(6, 8)}

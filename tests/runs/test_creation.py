@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import msgspec
@@ -98,6 +99,27 @@ def test_task_that_is_too_large_for_any_message_is_refused(tmp_path: Path, monke
         created(task_config(tmp_path), fit_task())
     monkeypatch.setattr(creation, "MAX_PARAMETERS", 6)
     assert created(task_config(tmp_path), fit_task()).folder.path.name == "1"
+
+
+@pytest.mark.parametrize(
+    ("covariance", "changes", "message"),
+    [
+        (True, {"optimizer": "adam"}, "optimizer: expected cma, by which .*, got adam; covariance=False of"),
+        (False, {"optimizer": "cma"}, "optimizer: expected another one, got cma; covariance=True of"),
+        (True, {"rank": 1}, "rank: expected 0 with the optimizer cma, got 1; leave it out"),
+        (True, {"weight_decay": 0.1}, "weight_decay: expected 0.0 with the optimizer cma, got 0.1; leave it out"),
+        (
+            True,
+            {"sigma_schedule": "linear", "steps": 9},
+            "sigma_schedule: expected constant with the optimizer cma, got linear",
+        ),
+    ],
+)
+def test_an_optimizer_that_searches_needs_a_factor_and_a_factor_needs_it(
+    tmp_path: Path, covariance: bool, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        created(task_config(tmp_path), fit_task(covariance=covariance), **{"optimizer": "cma", "rank": 0, **changes})
 
 
 def test_control_matrices_that_are_too_large_are_named_before_anything_is_measured(

@@ -40,7 +40,7 @@ def task_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "mine.py"
     path.write_text(
         "from fedlearn import function\n\n"
-        "task = function(lambda arrays: (arrays['vector'] ** 2).sum(), {'vector': [1.0, 2.0, 3.0]})\n"
+        "task = function(lambda arrays: (arrays['vector'] ** 2).sum(), {'vector': [1.0, 2.0, 3.0]}, covariance=False)\n"
     )
     return path
 

@@ -14,7 +14,7 @@ TASK = """
 from fedlearn.tasks.function import function
 import numpy as np
 
-task = function(lambda x: float((x ** 2).sum()), {"x": np.ones(3)})
+task = function(lambda x: float((x ** 2).sum()), {"x": np.ones(3)}, covariance=False)
 other = task
 number = 7
 kind = type(task)

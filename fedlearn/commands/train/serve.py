@@ -264,7 +264,9 @@ def _title(run: Run, step: int) -> str:
     of = f" of {names[0]}" if len(names) == 1 else ""
     begun = f", from step {step}" if step else ""
     path = run.folder.path
-    return f"run {path.name} in {path}: {model} of {prepared.objective.layout.size:,} parameters{learns}{of}{begun}"
+    return (
+        f"run {path.name} in {path}: {model} of {prepared.objective.layout.n_trained:,} parameters{learns}{of}{begun}"
+    )
 
 
 def _reasons(run: Run, options: argparse.Namespace) -> list[str]:

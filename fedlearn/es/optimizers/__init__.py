@@ -3,7 +3,7 @@
 from fedlearn.es.optimizers.adam import Adam
 from fedlearn.es.optimizers.arithmetic import exact_arithmetic
 from fedlearn.es.optimizers.hyperparameters import defaults
-from fedlearn.es.optimizers.optimizer import GradientPart, Optimizer, TensorStep
+from fedlearn.es.optimizers.optimizer import GradientPart, Optimizer, SearchStep, TensorStep
 from fedlearn.es.optimizers.registry import (
     HYPERPARAMETERS,
     MOST_SLOTS,
@@ -22,6 +22,7 @@ __all__ = [
     "AnyOptimizer",
     "GradientPart",
     "Optimizer",
+    "SearchStep",
     "Sgd",
     "TensorStep",
     "defaults",

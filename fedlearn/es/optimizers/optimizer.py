@@ -7,6 +7,7 @@ import msgspec
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.sums.estimate import Int32Array
+from fedlearn.es.sums.moments import Int64Array
 
 Numbers = Mapping[str, float]
 """An optimizer's running numbers by name, such as Adam's products of betas."""
@@ -39,6 +40,23 @@ class GradientPart(msgspec.Struct, frozen=True):
     """Factor on the integer estimate; the product is the gradient."""
 
 
+class SearchStep(msgspec.Struct, frozen=True, eq=False):
+    """What a step reads and moves where members' noise is correlated: of n parameters that are searched."""
+
+    position: Float32Array
+    """The unperturbed parameters [n], moved in place."""
+    factor: Float32Array
+    """The matrix [n, n] that turns signs into moves, before `scales` and sigma; moved in place."""
+    path: Float32Array
+    """The optimizer's slot [n], moved in place."""
+    scales: Float32Array
+    """The parameters' relative scales [n]."""
+    signs: Int64Array
+    """The members' signs [members, n]."""
+    utilities: Int64Array
+    """The members' utilities [members]."""
+
+
 class Optimizer(msgspec.Struct, frozen=True, array_like=True):
     """A rule with its settings, as an Update carries it: a struct of floats, of which the first is the learning rate.
 
@@ -56,6 +74,11 @@ class Optimizer(msgspec.Struct, frozen=True, array_like=True):
     """Whether steps depend on all weights at once, so that no volunteer may hold a part of the model; `gather` is then
     called."""
 
+    searches: ClassVar[bool] = False
+    """Whether members' noise is correlated by a factor that steps adapt; `search` is then called in place of `step`."""
+    rate_to_sigma: ClassVar[float] = 0.0
+    """The usual learning rate as a multiple of sigma, where it follows from sigma; 0 where it follows from Adam's."""
+
     learning_rate: float
     """The learning rate, before a tensor's relative scale."""
 
@@ -72,8 +95,11 @@ class Optimizer(msgspec.Struct, frozen=True, array_like=True):
     def gather(self, pieces: Sequence[GradientPart]) -> None:
         """Moves the slots of all tensors that learn, in place, before their steps are taken."""
 
+    def search(self, by: SearchStep) -> None:
+        """Takes the step of all parameters that are searched, in place."""
+
     def step(
         self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
     ) -> None:
         """Takes the step of some tensors in place; weights, slots and estimate are their intervals, [n]."""
-        raise NotImplementedError
+        raise NotImplementedError  # of an optimizer that searches, nothing calls it

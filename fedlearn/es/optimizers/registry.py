@@ -5,12 +5,13 @@ from typing import Any, get_args
 
 from fedlearn.es.optimizers.adam import Adam
 from fedlearn.es.optimizers.clipup import ClipUp
+from fedlearn.es.optimizers.cma import Cma
 from fedlearn.es.optimizers.hyperparameters import Hyperparameter, shared, values
 from fedlearn.es.optimizers.lion import Lion
 from fedlearn.es.optimizers.muon import Muon
 from fedlearn.es.optimizers.sgd import Sgd
 
-AnyOptimizer = Adam | Sgd | Lion | Muon | ClipUp
+AnyOptimizer = Adam | Sgd | Lion | Muon | ClipUp | Cma
 """Every optimizer that an Update may name."""
 
 OPTIMIZERS: Mapping[str, type[AnyOptimizer]] = {

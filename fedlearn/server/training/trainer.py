@@ -161,7 +161,7 @@ class Trainer(Keeper):
             folder=self.run.folder.path,
             unit=self.run.prepared.objective.unit,
             step=self.replica.step,
-            n_parameters=self.layout.size,
+            n_parameters=self.layout.n_trained,
             settings={key: value for group in groups.values() for key, value in group.items()},
         )
 

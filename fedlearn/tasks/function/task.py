@@ -1,20 +1,36 @@
 """A loss that is a plain function of named arrays, with data or without."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlearn.es.correlation import start_factor
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import TensorNoise
 from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.function.covariance import LARGEST_FULL, CovarianceSearch
 from fedlearn.tasks.function.members import ArrayMembers
 from fedlearn.tasks.signatures import check_takes
-from fedlearn.tasks.task import Batch, Members, Setting, Task
+from fedlearn.tasks.task import Batch, Members, Setting, Task, layout_of
 
 POPULATION = (16, 256)
 """The least and the most members of a step of a function without data: small populations make more steps possible."""
+
+MOST_CORRELATED = 1000
+"""The most numbers whose covariances a factor can hold: it has as many elements as they have pairs."""
+
+FACTOR = "noise.factor"
+
+SEARCH: Mapping[str, Setting] = {
+    "optimizer": "cma",
+    "learning_rate_schedule": "constant",
+    "fitness_shaping": "centered-ranks",
+    "rank": 0,
+}
+"""Settings of a task whose noise learns the shape of the function's valley."""
 
 Loss = Callable[..., Any]
 """A function `loss(arrays)`, or `loss(arrays, rows)` for a task with data, that gives one number."""
@@ -29,6 +45,7 @@ def function(
     held_out: Mapping[str, Any] | None = None,
     vectorized: bool = False,
     workers: int = 1,
+    covariance: bool | None = None,
     scales: Mapping[str, float] | None = None,
     settings: Mapping[str, Setting] | None = None,
 ) -> "FunctionTask":
@@ -40,14 +57,26 @@ def function(
     as it has `workers`, which helps where the loss waits: for a service or another process. The run reports the loss
     of the unperturbed arrays on the rows of `held_out`, or without data.
 
+    With `covariance` the noise learns the shape of the function's valley, by the optimizer `cma` and a matrix
+    [n, n] for n numbers, which lies beside the arrays as `noise.factor`. None stands for True where there are 2 to 200
+    numbers, no data, and neither another optimizer nor a learning rate in `settings`.
+
     Raises:
         ValueError: an array of `start` holds something else than finite numbers, columns do not fit together, the
             loss takes other arguments, or workers are asked for where it takes all members at once.
     """
     check_takes("loss", loss, "arrays", *(["rows"] if data else []))
+    arrays = {name: as_start(name, array) for name, array in start.items()}
+    searched = layout_of({name: array.shape for name, array in arrays.items()}, scales or {}, {}, {}).searched
+    if covariance is None:
+        is_open = (settings or {}).get("optimizer", "cma") == "cma" and "learning_rate" not in (settings or {})
+        covariance = is_open and not data and 2 <= searched.size <= LARGEST_FULL
+    if covariance and searched.size > MOST_CORRELATED:
+        raise ValueError(f"covariance: expected at most {MOST_CORRELATED} numbers with it, got {searched.size}")
     return FunctionTask(
         loss,
-        start={name: as_start(name, array) for name, array in start.items()},
+        start=arrays,
+        n_correlated=searched.size if covariance else 0,
         data=_as_columns("data", data),
         held_out=_as_columns("held_out", held_out),
         batch_size=batch_size,
@@ -69,6 +98,7 @@ class FunctionTask(Task):
         loss: Loss,
         *,
         start: Mapping[str, Float32Array],
+        n_correlated: int,
         data: Columns,
         held_out: Columns,
         batch_size: int,
@@ -87,15 +117,22 @@ class FunctionTask(Task):
             raise ValueError(f"held_out: expected the columns of data {sorted(data)}, got {sorted(held_out)}")
         self._loss, self._start, self._vectorized, self._workers = loss, start, vectorized, workers
         self.data, self.held_out, self.batch_size = data, held_out, batch_size
-        self.scales, self.settings = scales, settings
+        self.scales, self.settings, self._factor = scales, settings, dict[str, Float32Array]()
+        if n_correlated:
+            self._factor, self.statistics = {FACTOR: start_factor(n_correlated)}, {FACTOR: "factor"}
+            self.scales = {FACTOR: 0.0, **scales}
+            self.settings = {**SEARCH, "sigma": _usual_sigma(start), **settings}
 
     @property
     def tensors(self) -> Mapping[str, Float32Array]:
-        return self._start
+        return {**self._start, **self._factor}
 
     @property
     def usual_population(self) -> int:
-        """Two members for each parameter, within bounds; with data 0, which means as many as fill a step."""
+        """Two members for each parameter, within bounds, or as many as covariances need; with data 0, which means as
+        many as fill a step."""
+        if self._factor:
+            return CovarianceSearch.usual_population(self.layout.searched.size)
         least, most = POPULATION
         return 0 if self.data else min(max(least, 2 * self.layout.size), most)
 
@@ -107,7 +144,7 @@ class FunctionTask(Task):
         assert isinstance(members, ArrayMembers)
         if self._vectorized:
             repeated = ({k: v.repeat(members.group_size, axis=0) for k, v in columns.items()} for columns in rows)
-            return self._checked(self._loss(members.stacked(), *repeated), (len(members),))
+            return self._checked(self._loss(self._own(members.stacked()), *repeated), (len(members),))
         losses: Float32Array = members(self._checked_loss, *rows, workers=self._workers)
         return losses
 
@@ -117,12 +154,16 @@ class FunctionTask(Task):
         arrays = self.layout.split(weights.copy())
         rows = (dict(self.held_out),) if self.data else ()
         if self._vectorized:
-            one = [{name: array[np.newaxis] for name, array in named.items()} for named in (arrays, *rows)]
+            one = [{name: array[np.newaxis] for name, array in named.items()} for named in (self._own(arrays), *rows)]
             return {"loss": float(self._checked(self._loss(*one), (1,))[0])}
         return {"loss": float(self._checked_loss(arrays, *rows))}
 
-    def _checked_loss(self, *arguments: Any) -> Float32Array:  # noqa: ANN401
-        return self._checked(self._loss(*arguments), ())
+    def _checked_loss(self, arrays: Mapping[str, Float32Array], *rows: Any) -> Float32Array:  # noqa: ANN401
+        return self._checked(self._loss(self._own(arrays), *rows), ())
+
+    def _own(self, arrays: Mapping[str, Float32Array]) -> dict[str, Float32Array]:
+        """The arrays that the user's function knows."""
+        return {name: arrays[name] for name in self._start}
 
     def _checked(self, losses: Any, shape: tuple[int, ...]) -> Float32Array:  # noqa: ANN401
         """The losses as float32; one too large for that becomes infinite, and does not count."""
@@ -136,6 +177,12 @@ class FunctionTask(Task):
             raise ValueError(f"loss: expected {expected}, got {_described(losses, found)}; {remedy}")
         with np.errstate(over="ignore"):
             return found.astype(np.float32)
+
+
+def _usual_sigma(start: Mapping[str, Float32Array]) -> float:
+    """Half of a usual distance to the answer: of the root mean square of the start, or of 1."""
+    numbers = np.concatenate([array.ravel() for array in start.values()]).astype(np.float64)
+    return max(0.5, 0.5 * math.sqrt((numbers**2).mean()))
 
 
 def _described(value: object, array: NDArray[Any]) -> str:

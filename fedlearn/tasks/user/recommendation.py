@@ -42,32 +42,28 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     if config.strategy.measure == "gradients":
         return settle_gradients(config, objective, data, measure, chosen)
     reasons = list(chosen)
-    usual, is_group_open = objective.task.usual_population, not config.strategy.group_size
+    is_correlated, is_group_open = objective.layout.is_correlated, not config.strategy.group_size
+    usual = objective.task.usual_population
+    optimizer = OPTIMIZERS[optimizer_name(config.optimizer.optimizer)]
+    sigma = config.strategy.sigma or SIGMA
+    why = "a starting point for networks with weights of about 0.1 to 1"
+    if is_correlated:
+        why = "usual where noise learns the shape of a valley"
     for key, value in (
-        ("group_size", _group_size(config.strategy, usual)),
-        ("sigma", SIGMA),
-        ("learning_rate", LEARNING_RATE * OPTIMIZERS[optimizer_name(config.optimizer.optimizer)].rate_to_adam),
+        ("group_size", _group_size(config.strategy, usual, usual if is_correlated else GROUP_SIZE)),
+        ("sigma", sigma),
+        ("learning_rate", optimizer.rate_to_sigma * sigma or LEARNING_RATE * optimizer.rate_to_adam),
     ):
         if not config.get(key):
             config = config.replace({key: value})
-            reasons.append(Reason("a starting point for networks with weights of about 0.1 to 1", key, f"{value:g}"))
+            reasons.append(Reason(why, key, f"{value:g}"))
     if config.is_settled:
         return config, tuple(reasons)
     members_per_s = measure(objective, strategy_of(config), data)
     reasons.append(Reason(f"measured: {members_per_s * objective.work_per_member:.3g} trial-{objective.unit}/s"))
     if not config.strategy.population_limit:
-        if is_group_open and (size := _quick_group_size(config.strategy.group_size, members_per_s)):
-            config = config.replace({"group_size": size})
-            reasons.append(
-                Reason(f"{LEAST_GROUPS} larger ones take more than {LONGEST_S:g} s", "group_size", str(size))
-            )
-        is_cheap = usual > 0 and STEP_S * members_per_s >= CHEAP_MEMBERS
-        limit, most = _population(config.strategy, members_per_s, usual if is_cheap else 0)
-        config = config.replace({"population_limit": limit, "max_population": most})
-        why = f"{STEP_S:g} s of trials, {LEAST_GROUPS} to {MOST_GROUPS} groups"
-        if is_cheap:
-            why = f"about two for each of {objective.layout.size} numbers: more steps learn more of so many evaluations"
-        reasons.append(Reason(why, "population_limit", str(limit)))
+        config, own = _with_population(config, objective, members_per_s, is_group_open=is_group_open)
+        reasons += own
     if not config.strategy.time_per_step:
         expected_s = config.strategy.population_limit / members_per_s
         deadline = min(max(float(math.ceil(4.0 * expected_s)), DEADLINE_S[0]), DEADLINE_S[1])
@@ -77,9 +73,31 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     return config, tuple(reasons)
 
 
-def _group_size(strategy: StrategySettings, usual: int) -> int:
-    """GROUP_SIZE, halved until it fits into the configured or usual population."""
-    size = GROUP_SIZE
+def _with_population(
+    config: RunConfig, objective: TaskObjective, members_per_s: float, *, is_group_open: bool
+) -> tuple[RunConfig, Reasons]:
+    """The configuration with a population, in smaller groups where members take long, and the reasons."""
+    usual, reasons = objective.task.usual_population, list[Reason]()
+    if objective.layout.is_correlated:
+        is_cheap = STEP_S * members_per_s >= CHEAP_MEMBERS
+        limit, most = _population(config.strategy, members_per_s, usual, grows=not is_cheap)
+        why = "usual where noise learns the shape of a valley"
+    else:
+        if is_group_open and (size := _quick_group_size(config.strategy.group_size, members_per_s)):
+            config = config.replace({"group_size": size})
+            why = f"{LEAST_GROUPS} larger ones take more than {LONGEST_S:g} s"
+            reasons.append(Reason(why, "group_size", str(size)))
+        is_cheap = usual > 0 and STEP_S * members_per_s >= CHEAP_MEMBERS
+        limit, most = _population(config.strategy, members_per_s, usual if is_cheap else 0, grows=not is_cheap)
+        why = f"{STEP_S:g} s of trials, {LEAST_GROUPS} to {MOST_GROUPS} groups"
+        if is_cheap:
+            why = f"about two for each of {objective.layout.size} numbers: more steps learn more of so many evaluations"
+    reasons.append(Reason(why, "population_limit", str(limit)))
+    return config.replace({"population_limit": limit, "max_population": most}), tuple(reasons)
+
+
+def _group_size(strategy: StrategySettings, usual: int, size: int) -> int:
+    """This size, halved until it fits into the configured or usual population."""
     population = strategy.population_limit or min(filter(None, (strategy.max_population, usual)), default=size)
     while size > population:
         size //= 2
@@ -94,14 +112,14 @@ def _quick_group_size(chosen: int, members_per_s: float) -> int:
     return size if size < chosen else 0
 
 
-def _population(strategy: StrategySettings, members_per_s: float, usual: int) -> tuple[int, int]:
+def _population(strategy: StrategySettings, members_per_s: float, usual: int, *, grows: bool) -> tuple[int, int]:
     """The population now and after volunteers have joined, in whole groups and at most as large as an estimate can sum.
 
-    A usual population does not grow, because its steps cost more outside of trials than in them.
+    That of cheap members does not grow, because its steps cost more outside of trials than in them.
     """
     size = strategy.group_size
     largest = min(MAX_POPULATION, MAX_MEMBERS // max(strategy.rank, 1))
     largest = min(strategy.max_population or largest, largest) // size * size
     groups = min(max(int(STEP_S * members_per_s / size), LEAST_GROUPS), MOST_GROUPS)
     limit = min(max(usual // size, 1) * size if usual else groups * size, largest)
-    return limit, strategy.max_population or (limit if usual else min(GROWTH * limit, largest))
+    return limit, strategy.max_population or (min(GROWTH * limit, largest) if grows else limit)

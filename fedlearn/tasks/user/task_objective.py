@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlearn.es.correlation import correlated_noise
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import member_noise
 from fedlearn.es.replica import UInt8Array
@@ -177,7 +178,10 @@ class TaskObjective(Objective):
 
     def _observed(self, weights: Float32Array, data: Columns, trials: Trials) -> tuple[Float32Array, Int64Array]:
         batch = _batch_of(data, self._words_of(trials))
-        noise = member_noise(self.layout, trials, seed=self._seed)
+        if self.layout.is_correlated:
+            noise = correlated_noise(self.layout, weights, trials, seed=self._seed)
+        else:
+            noise = member_noise(self.layout, trials, seed=self._seed)
         members = self.task.members(weights, noise, n_groups=trials.n_groups)
         try:
             found, moments = self.task.observe(members, batch)

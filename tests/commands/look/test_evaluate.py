@@ -35,7 +35,7 @@ def test_eval_measures_another_text(run: Run, capsys: pytest.CaptureFixture[str]
 
 
 FIT = """import fedlearn
-task = fedlearn.function(lambda arrays: float((arrays["x"] ** 2).sum()), {"x": [3.0, 4.0]})
+task = fedlearn.function(lambda arrays: float((arrays["x"] ** 2).sum()), {"x": [3.0, 4.0]}, covariance=False)
 data = {"y": [1.0, 2.0]}
 silent = fedlearn.function(lambda arrays, rows: 0.0, {"x": [3.0, 4.0]}, data)
 """

@@ -25,9 +25,10 @@ from tests.run_folders import write_text
 FIT = """import numpy as np
 import fedlearn
 task = fedlearn.function(
-    lambda arrays: float((arrays["x"] ** 2).sum()), {"x": np.ones(SIZE)}, settings={"sigma": 0.25, "group_size": 16}
+    lambda arrays: float((arrays["x"] ** 2).sum()), {"x": np.ones(SIZE)}, covariance=False,
+    settings={"sigma": 0.25, "group_size": 16}
 )
-plain = fedlearn.function(lambda arrays: float((arrays["x"] ** 2).sum()), {"x": np.ones(SIZE)})
+plain = fedlearn.function(lambda arrays: float((arrays["x"] ** 2).sum()), {"x": np.ones(SIZE)}, covariance=False)
 """
 EAR = """import fedlearn
 class Ear(fedlearn.Callback):

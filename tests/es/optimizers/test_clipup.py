@@ -47,8 +47,8 @@ def test_it_keeps_one_array_and_no_numbers_and_leaves_those_of_others() -> None:
     assert ClipUp(0.5) == ClipUp(0.5, 0.9)
 
 
-def test_it_alone_asks_for_all_weights_at_once() -> None:
-    assert [name for name, optimizer in OPTIMIZERS.items() if optimizer.gathers] == ["clipup"]
+def test_it_asks_for_all_weights_at_once() -> None:
+    assert [name for name, optimizer in OPTIMIZERS.items() if optimizer.gathers] == ["clipup", "cma"]
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-300, 1e300])

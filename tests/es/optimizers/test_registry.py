@@ -5,6 +5,7 @@ import pytest
 
 from fedlearn.es.optimizers import HYPERPARAMETERS, MOST_SLOTS, OPTIMIZERS, Adam, Optimizer, Sgd, optimizer_of
 from fedlearn.es.optimizers.clipup import ClipUp
+from fedlearn.es.optimizers.cma import Cma
 from fedlearn.es.optimizers.lion import Lion
 from fedlearn.es.optimizers.muon import Muon
 from fedlearn.es.snapshot import MAX_SLOTS
@@ -14,7 +15,7 @@ SETTINGS = {"learning_rate": 0.5, "beta1": 0.75, "beta2": 0.25, "matrix_rate": 3
 
 
 def test_optimizers_are_known_by_the_names_that_updates_carry() -> None:
-    assert {"adam": Adam, "sgd": Sgd, "lion": Lion, "muon": Muon, "clipup": ClipUp} == OPTIMIZERS
+    assert {"adam": Adam, "sgd": Sgd, "lion": Lion, "muon": Muon, "clipup": ClipUp, "cma": Cma} == OPTIMIZERS
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,7 @@ def test_optimizers_are_known_by_the_names_that_updates_carry() -> None:
         ("lion", Lion(0.5, 0.75, 0.25)),
         ("muon", Muon(0.5, 3.0)),
         ("clipup", ClipUp(0.5, 0.75)),
+        ("cma", Cma(0.5)),
     ],
 )
 def test_an_optimizer_takes_its_own_settings(name: str, optimizer: Optimizer) -> None:

@@ -119,6 +119,23 @@ def test_joiner_takes_the_journals_steps_while_they_are_fewer_bytes_than_the_wei
     assert stage.drifted() == []
 
 
+@pytest.mark.parametrize("exchange", ["auto", "sum"])
+def test_noise_that_learns_its_covariance_is_equal_everywhere(tmp_path: Path, stage_of: StageOf, exchange: str) -> None:
+    task = fit_task(covariance=True)
+    settings = {**task.task.settings, "learning_rate": 0.5, "group_size": 8, "population_limit": 16}
+    run = run_of(tmp_path, task, steps=60, exchange=exchange, **settings)
+    stage = stage_of(run, task)
+    stage.join()
+    stage.go_to(20)
+    stage.join()  # it is sent the path beside the weights
+    stage.settle()
+    assert stage.drifted() == []
+    assert [stage.followed(participant)[-1] for participant in stage.participants] == [60, 60]
+    assert stage.trainer.replica.weights[: TARGET.size] == pytest.approx(TARGET, abs=1e-3)
+    assert not any(update.is_summed for update in read_journal(run.folder.journal))
+    assert history.replay(reopened(run)).holding.replica.digest == stage.trainer.replica.digest
+
+
 def test_volunteer_whose_start_is_another_is_sent_the_weights(tmp_path: Path, stage_of: StageOf) -> None:
     """As of a library's other version, which makes other random numbers."""
     run = run_of(tmp_path, fit_task(), steps=8)

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Mapping
 from threading import Barrier
 from typing import Any
@@ -10,6 +11,7 @@ from fedlearn.es.noise import Dense, TensorNoise, member_noise
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.function import FunctionTask, function
+from fedlearn.tasks.function.task import FACTOR
 from fedlearn.tasks.task import Batch, flat_weights
 from tests.patience import LIMIT_S
 
@@ -47,7 +49,7 @@ ROWS = Batch(rows={"x": np.array([[1.0, 2.0], [3.0, 4.0]]), "y": np.ones((2, 2, 
 
 
 def test_tensors_start_where_the_user_says() -> None:
-    task = function(summed, START)
+    task = function(summed, START, covariance=False)
     assert [(spec.name, spec.shape) for spec in task.layout.tensors] == [("matrix", (2, 2)), ("vector", (2,))]
     np.testing.assert_array_equal(flat_weights(task.tensors), np.arange(1, 7, dtype=np.float32))
 
@@ -61,7 +63,7 @@ def test_the_start_is_a_copy_that_nobody_changes() -> None:
 
 
 def test_each_member_has_the_loss_of_its_arrays() -> None:
-    task = function(summed, START)
+    task = function(summed, START, covariance=False)
     members = task.members(flat_weights(task.tensors), noise_of(task), n_groups=2)
     expected = [summed(arrays) for arrays in members.each()]
     losses = task.losses(members, NO_ROWS)
@@ -84,7 +86,7 @@ def test_a_vectorized_loss_gives_what_the_plain_one_gives() -> None:
 
 def test_without_data_the_unperturbed_loss_is_reported() -> None:
     weights = np.arange(6, dtype=np.float32)
-    assert function(summed, START).evaluate(weights, threads=1) == {"loss": 55.0}
+    assert function(summed, START, covariance=False).evaluate(weights, threads=1) == {"loss": 55.0}
 
 
 def test_with_data_the_loss_on_held_out_rows_is_reported() -> None:
@@ -101,7 +103,7 @@ def test_a_reporting_loss_cannot_change_the_weights() -> None:
         return 0.0
 
     weights = np.arange(6, dtype=np.float32)
-    function(greedy, START).evaluate(weights, threads=1)
+    function(greedy, START, covariance=False).evaluate(weights, threads=1)
     np.testing.assert_array_equal(weights, np.arange(6))
 
 
@@ -111,8 +113,12 @@ def test_work_is_counted_in_rows() -> None:
 
 
 def test_scales_and_settings_are_the_users() -> None:
-    task = function(summed, START, scales={"mat": 3.0}, settings={"sigma": 0.25, "steps": 7})
-    assert [spec.scale for spec in task.layout.tensors] == [3.0, 1.0]
+    task = function(summed, START, scales={"mat": 3.0, "or": 1.0}, settings={"sigma": 0.25, "steps": 7})
+    assert {spec.name: spec.scale for spec in task.layout.tensors} == {
+        "matrix": 3.0,
+        "vector": 1.0,
+        "noise.factor": 0.0,
+    }
     assert (task.settings["sigma"], task.settings["steps"]) == (0.25, 7)
 
 
@@ -173,7 +179,7 @@ def test_columns_that_do_not_fit_together_are_refused() -> None:
 
 
 def test_noise_reaches_every_tensor() -> None:
-    task = function(summed, START)
+    task = function(summed, START, covariance=False)
     assert all(np.any(entry.noise if isinstance(entry, Dense) else entry.rows) for entry in noise_of(task))
 
 
@@ -194,3 +200,56 @@ def test_so_many_workers_call_the_loss_at_the_same_time() -> None:
 def test_workers_that_make_no_sense_are_refused(workers: int, vectorized: bool) -> None:
     with pytest.raises(ValueError, match=f"workers: expected 1 or more, and 1 for a vectorized loss, got {workers}"):
         function(summed, START, workers=workers, vectorized=vectorized)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "n_correlated"),
+    [
+        ({}, 6),
+        ({"covariance": True}, 6),
+        ({"covariance": False}, 0),
+        ({"scales": {"matrix": 0.0}}, 2),
+        ({"start": {"one": [1.0]}}, 0),
+        ({"start": {"one": [1.0]}, "covariance": True}, 1),
+        ({"start": {"many": np.ones(200)}}, 200),
+        ({"start": {"more": np.ones(201)}}, 0),
+        ({"start": {"more": np.ones(201)}, "covariance": True}, 201),
+        ({"settings": {"optimizer": "cma", "sigma": 0.1}}, 6),
+        ({"settings": {"optimizer": "adam"}}, 0),
+        ({"settings": {"learning_rate": 0.1}}, 0),
+        ({"loss": weighed, "data": DATA}, 0),
+        ({"loss": weighed, "data": DATA, "covariance": True}, 6),
+    ],
+)
+def test_the_noise_of_few_numbers_learns_their_covariance(arguments: dict[str, Any], n_correlated: int) -> None:
+    task = function(**{"loss": summed, "start": START, **arguments})
+    assert task.layout.is_correlated == (n_correlated > 0) == (task.settings.get("optimizer") == "cma")
+    if n_correlated:
+        assert task.tensors[FACTOR].shape == (n_correlated, n_correlated)
+        assert task.layout.searched.size == n_correlated
+
+
+def test_a_covariance_of_too_many_numbers_is_refused() -> None:
+    with pytest.raises(ValueError, match="covariance: expected at most 1000 numbers with it, got 1001"):
+        function(summed, {"x": np.ones(1001)}, covariance=True)
+
+
+@pytest.mark.parametrize(("start", "sigma"), [([0.1, -0.2], 0.5), ([3.0, -4.0, 5.0], math.sqrt(50 / 3) / 2)])
+def test_correlated_noise_begins_at_half_of_a_usual_distance(start: list[float], sigma: float) -> None:
+    assert function(summed, {"x": start}).settings["sigma"] == pytest.approx(sigma)
+    assert function(summed, {"x": start}, settings={"sigma": 0.125}).settings["sigma"] == 0.125
+
+
+@pytest.mark.parametrize("vectorized", [False, True])
+def test_a_function_is_not_shown_the_factor(vectorized: bool) -> None:
+    seen = list[list[str]]()
+
+    def loss(arrays: Arrays) -> Any:  # noqa: ANN401
+        seen.append([*arrays])
+        return arrays["vector"].sum(axis=-1)
+
+    task = function(loss, START, vectorized=vectorized)
+    losses_of(task, NO_ROWS)
+    task.evaluate(flat_weights(task.tensors), threads=1)
+    assert seen
+    assert all(names == ["matrix", "vector"] for names in seen)

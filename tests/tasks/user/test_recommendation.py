@@ -9,7 +9,7 @@ from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig, Schema
 from fedlearn.es.optimizers import OPTIMIZERS
 from fedlearn.es.strategy import Strategy
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.function.task import function
+from fedlearn.tasks.function.task import FunctionTask, function
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.user.recommendation import settle
 from fedlearn.tasks.user.task_objective import TaskObjective
@@ -37,7 +37,9 @@ def test_what_nobody_says_is_a_beginning() -> None:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_each_optimizer_has_its_own_share_of_the_rate(optimizer: str) -> None:
-    assert settled(optimizer=optimizer).optimizer.learning_rate == 0.01 * OPTIMIZERS[optimizer].rate_to_adam
+    rule = OPTIMIZERS[optimizer]
+    expected = 0.125 * rule.rate_to_sigma or 0.01 * rule.rate_to_adam
+    assert settled(optimizer=optimizer, sigma=0.125).optimizer.learning_rate == expected
 
 
 def test_each_choice_has_its_reason_in_a_sentence() -> None:
@@ -164,8 +166,15 @@ def test_nothing_that_was_given_changes_and_nothing_stays_open(given: dict[str, 
 
 
 def function_settled(n: int, members_per_s: float = 1e5, **given: Any) -> tuple[int, int, int]:  # noqa: ANN401
-    task = function(lambda arrays: arrays["x"].sum(), {"x": np.zeros(n)})
-    config, _ = settle(SCHEMA.build(PLACED | given), TaskObjective(task, seed=1), {}, lambda *_: members_per_s)
+    return task_settled(
+        function(lambda arrays: arrays["x"].sum(), {"x": np.zeros(n)}, covariance=False), members_per_s, **given
+    )
+
+
+def task_settled(task: FunctionTask, members_per_s: float, **given: Any) -> tuple[int, int, int]:  # noqa: ANN401
+    config, _ = settle(
+        SCHEMA.build(PLACED | dict(task.settings) | given), TaskObjective(task, seed=1), {}, lambda *_: members_per_s
+    )
     return config.strategy.group_size, config.strategy.population_limit, config.strategy.max_population
 
 
@@ -185,6 +194,42 @@ def test_settings_that_were_given_stay_for_functions_too() -> None:
     assert function_settled(40, group_size=8) == (8, 80, 80)
     assert function_settled(10, max_population=1000) == (16, 16, 1000)
     assert function_settled(10, population_limit=500) == (32, 500, 0)
+
+
+@pytest.mark.parametrize(
+    ("n", "members_per_s", "given", "expected"),
+    [
+        (2, 1e5, {}, (6, 6, 6)),
+        (100, 1e5, {}, (17, 17, 17)),
+        (100, 641.0, {}, (17, 17, 17)),
+        (100, 639.0, {}, (17, 17, 272)),
+        (100, 0.1, {}, (17, 17, 272)),
+        (100, 0.1, {"max_population": 40}, (17, 17, 40)),
+        (100, 1e5, {"population_limit": 34}, (17, 34, 0)),
+        (100, 1e5, {"population_limit": 10}, (8, 10, 0)),
+        (100, 1e5, {"group_size": 34}, (34, 34, 34)),
+    ],
+)
+def test_noise_that_learns_its_covariance_has_few_members_and_a_group_for_each_volunteer(
+    n: int, members_per_s: float, given: dict[str, int], expected: tuple[int, int, int]
+) -> None:
+    task = function(lambda arrays: arrays["x"].sum(), {"x": np.zeros(n)})
+    assert task_settled(task, members_per_s, **given) == expected
+
+
+def test_noise_that_learns_its_covariance_has_its_reason_and_a_rate_of_sigma() -> None:
+    task = function(lambda arrays: arrays["x"].sum(), {"x": np.zeros(5)})
+    config, reasons = settle(
+        SCHEMA.build(PLACED | dict(task.settings)), TaskObjective(task, seed=1), {}, lambda *_: 1e5
+    )
+    assert config.optimizer.learning_rate == config.strategy.sigma == 0.5
+    why = "usual where noise learns the shape of a valley"
+    assert [str(reason) for reason in reasons if reason.key != "time_per_step"] == [
+        f"group_size = 8: {why}",
+        f"learning_rate = 0.5: {why}",
+        "measured: 1e+05 trial-examples/s",
+        f"population_limit = 8: {why}",
+    ]
 
 
 def test_losses_of_a_function_with_data_vary_so_that_more_members_help() -> None:

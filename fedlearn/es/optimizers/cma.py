@@ -1,0 +1,129 @@
+"""Covariance matrix adaptation: steps to the mean of the better members, whose noise learns the shape of the valley.
+
+Source: Beyer and Sendhoff, "Simplify Your Covariance Matrix Adaptation Evolution Strategy", IEEE Transactions on
+Evolutionary Computation 21(5), 2017, with the rates and negative weights of Hansen, "The CMA Evolution Strategy: A
+Tutorial", arXiv 1604.00772. Here the noise of a member is signs, whose length is always the same, and the common size
+of the members' moves is a part of the factor.
+"""
+
+import math
+from typing import ClassVar, final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.es.optimizers.optimizer import Optimizer, SearchStep
+
+MOST_MASS = 0.3
+"""The most members that the path counts, as a share of the number of parameters. All signs have one length, so a mean
+of many is long even where the least loss is in their middle, and the path must not take that for progress."""
+
+Float64Array = NDArray[np.float64]
+
+
+class AdaptationRates(msgspec.Struct, frozen=True):
+    """How fast path and factor follow the members."""
+
+    path: float
+    path_mass: float
+    damping: float
+    rank_one: float
+    rank_many: float
+    weight_of_worse: float
+    """The sum of the worse members' weights, where that of the better is 1."""
+
+
+def rates_of(n: int, mass: float, mass_of_worse: float) -> AdaptationRates:
+    """The tutorial's rates (its table 1) for n parameters.
+
+    The masses are the numbers of members that equal weights would need for the variances of the better and the worse
+    members' weighted means.
+    """
+    path_mass = min(mass, MOST_MASS * n)
+    path = (path_mass + 2) / (n + path_mass + 5)
+    rank_one = 2 / ((n + 1.3) * (n + 1.3) + mass)
+    rank_many = min(1 - rank_one, 2 * (mass - 2 + 1 / mass) / ((n + 2) * (n + 2) + mass))
+    weight_of_worse = 0.0
+    if rank_many > 0.0:
+        weight_of_worse = min(
+            1 + rank_one / rank_many,
+            1 + 2 * mass_of_worse / (mass + 2),
+            (1 - rank_one - rank_many) / (n * rank_many),
+        )
+    return AdaptationRates(
+        path=path,
+        path_mass=path_mass,
+        damping=1 + 2 * max(0.0, math.sqrt(max(path_mass - 1, 0.0) / (n + 1)) - 1) + path,
+        rank_one=rank_one,
+        rank_many=rank_many,
+        weight_of_worse=weight_of_worse,
+    )
+
+
+@final
+class Cma(Optimizer, frozen=True, array_like=True, tag="cma"):
+    """Covariance matrix adaptation. The learning rate is the length of the step; where it equals sigma, the step leads
+    to the mean of the better members."""
+
+    gathers: ClassVar[bool] = True
+    searches: ClassVar[bool] = True
+    rate_to_sigma: ClassVar[float] = 1.0
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return ("path",)
+
+    def search(self, by: SearchStep) -> None:
+        """Moves position, factor and path by the members' signs; a step that would leave float32 is not taken."""
+        better, worse = np.maximum(by.utilities, 0), np.maximum(-by.utilities, 0)
+        total = int(better.sum())  # without a better member, what is divided by it is not finite
+        n, factor = by.position.size, by.factor.astype(np.float64)
+        rates = rates_of(n, _mass(better), _mass(worse))
+        mean = (better @ by.signs).astype(np.float64) / total
+        kept, pushed = 1 - rates.path, math.sqrt(rates.path_mass * rates.path * (2 - rates.path))
+        path = kept * by.path.astype(np.float64) + pushed * mean
+        weights = better / total - rates.weight_of_worse * (worse / max(int(worse.sum()), 1))
+        vectors = np.concatenate([by.signs, path[np.newaxis], mean[np.newaxis]])
+        moves = _products(factor, vectors)
+        position = by.position + np.float32(self.learning_rate) * by.scales * moves[-1].astype(np.float32)
+        shares = [*(0.5 * rates.rank_many * weights).tolist(), 0.5 * rates.rank_one]
+        adapted = (1 - 0.5 * rates.rank_one - 0.5 * rates.rank_many * math.fsum(weights.tolist())) * factor
+        for share, move, vector in zip(shares, moves, vectors, strict=False):
+            adapted += (share * move)[:, np.newaxis] * vector
+        adapted *= _exponential(min(rates.path / rates.damping * (_length(path) / _usual_length(n) - 1), 1.0))
+        rounded, rounded_path = adapted.astype(np.float32), path.astype(np.float32)
+        if all(np.isfinite(array).all() for array in (position, rounded, rounded_path)):
+            by.position[:], by.factor[:], by.path[:] = position, rounded, rounded_path
+
+
+def _mass(weights: NDArray[np.int64]) -> float:
+    """The number of equal weights whose mean has the variance of that by these."""
+    squares = int((weights * weights).sum())
+    return float(int(weights.sum()) ** 2) / squares if squares else 1.0
+
+
+def _products(factor: Float64Array, vectors: Float64Array) -> Float64Array:
+    """The products of the factor [n, n] with each of the vectors [m, n], summed in the order of the columns."""
+    found = np.zeros_like(vectors)
+    for column, elements in zip(factor.T, vectors.T, strict=True):
+        found += elements[:, np.newaxis] * column
+    return found
+
+
+def _length(vector: Float64Array) -> float:
+    """The Euclidean length, equal on every machine: a sum that is rounded once has no order."""
+    return math.sqrt(math.fsum((vector * vector).tolist()))
+
+
+def _usual_length(n: int) -> float:
+    """The expected length of a normal vector of n elements."""
+    return math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n * n))
+
+
+def _exponential(x: float) -> float:
+    """(1 + x / 256)^256, nearly exp(x), by operations that every machine rounds alike."""
+    power = 1 + x / 256
+    for _ in range(8):
+        power *= power
+    return power
