@@ -25,7 +25,7 @@ def test_losses_of_functions_are_reported(read_json: ReadJson) -> None:
     ]
     assert [each["parameters"] for each in results] == [100, 100, 1000]
     for each in results:
-        assert 1950 <= each["evaluations"] <= 2001
+        assert 1750 <= each["evaluations"] <= 2001  # whole populations, which are large where there is noise
         assert len(each["losses"]) == 2
         assert max(each["losses"]) < each["start_loss"]
     assert results[0]["start_loss"] == 99 * (100 * 0.25**2 + 0.5**2)
