@@ -12,7 +12,7 @@ from fedlearn.coordination.work.flow import SHARES, fitting_batch, fitting_windo
 from fedlearn.es.optimizers import OPTIMIZERS, optimizer_name
 from fedlearn.graphs.graph import Graph
 from fedlearn.graphs.pieces import stages_of
-from fedlearn.graphs.planning.crews import LacksMemory, Machine, PlanError, PlannedSeat
+from fedlearn.graphs.planning.crews import LacksMemory, Machine, PlannedSeat
 from fedlearn.graphs.planning.fitting import Cutting, Cuttings, fitting_division, fitting_plan
 from fedlearn.graphs.planning.parts import ModelCosts, Needs
 from fedlearn.graphs.planning.planner import divide
@@ -76,10 +76,8 @@ class CrewPlanner:
 
         Raises:
             GraphError: the model has no vocabulary that can be cut so.
-            PlanError: the model has too few pieces for so many seats, or there are more shards than seats.
+            PlanError: the model has too few pieces for so many seats.
         """
-        if 0 < seats < shards:
-            raise PlanError(f"shards: expected at most one for each of {seats} seats, got {shards}")
         self._cuttings = Cuttings(graph, least=shards, whole=whole)
         self._seats, self._shards, self._comes_back = seats, shards, comes_back
         self._needs = GRADIENT_NEEDS if comes_back else NEEDS
@@ -115,7 +113,7 @@ class CrewPlanner:
 
     def draft(self, memories: Sequence[int], *, fewer: bool = False) -> CrewPlan | None:
         wanted = min(self._seats, len(memories)) if fewer else self._seats
-        if len(memories) < max(wanted, 1) or 0 < wanted < self._shards or tuple(memories) == self._refused:
+        if len(memories) < max(wanted, 1) or tuple(memories) == self._refused:
             return None
         chosen = self._chosen(memories)
         lent = [memories[number] for number in chosen]
@@ -144,11 +142,11 @@ class CrewPlanner:
         return cutting, found.crews[0].seats
 
     def _seated(self, memories: Sequence[int]) -> tuple[Cutting, Sequence[PlannedSeat]]:
-        """One seat for each volunteer; with `shards`, one for the body and the first shard, and one for each other
-        shard."""
+        """One seat for each volunteer; with `shards`, where there are seats enough, one for the body and the first
+        shard, and one for each other shard."""
         most = max(*memories, 2 * self.replica_bytes)  # and tied shards count on every seat that holds them
         known = [memory or most for memory in memories]
-        if self._shards == 1:
+        if self._shards == 1 or len(known) < self._shards:
             cutting, found = fitting_division(self._cuttings, _machines(known), self._needs)
             return cutting, found.crews[0].seats
         cutting, n_more = self._cuttings.first, self._shards - 1

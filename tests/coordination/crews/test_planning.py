@@ -68,10 +68,14 @@ def test_fewer_that_lend_too_little_wait_and_are_seated_once_they_are_enough() -
     assert planner.draft([0, 0], fewer=True) is not None
 
 
-def test_no_fewer_than_there_are_shards_will_do() -> None:
-    planner = CrewPlanner.of(words(), seats=3, wire="float32", shards=2)
-    assert planner.draft([0], fewer=True) is None
-    assert planner.draft([0, 0], fewer=True) is not None
+def test_fewer_seats_than_there_are_shards_hold_several_each() -> None:
+    planner = CrewPlanner.of(words(), seats=3, wire="float32", shards=3)
+    for n_seats in (1, 2, 3):
+        draft = planner.draft([0] * n_seats, fewer=True)
+        assert draft is not None
+        assert (draft.shards, len(draft.stages)) == (3, n_seats)
+        held = [name for stage in draft.stages for name in stage.tensors if "[" in name]
+        assert len(set(held)) == 6  # weight and bias of three shards
 
 
 def test_places_say_what_their_part_of_the_graph_sends() -> None:

@@ -11,7 +11,6 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from fedlearn.config import ConfigError
 from fedlearn.runs.creation import create
 from fedlearn.runs.run import Run
 from fedlearn.tasks.torch.supervised import supervised
@@ -79,6 +78,15 @@ def test_each_seat_holds_its_rows(tmp_path: Path, stage_of: StageOf) -> None:
     assert first[-2:] == [("head.weight", 0, (25, WIDTH)), ("head.bias", 0, (25,))]
 
 
-def test_more_shards_than_seats_are_refused(tmp_path: Path, stage_of: StageOf) -> None:
-    with pytest.raises(ConfigError, match="shards: expected at most one for each of 2 seats, got 3"):
-        stage_of(run_of(tmp_path, seats=2, shards=3))
+@pytest.mark.parametrize("tied", [False, True])
+def test_whoever_holds_the_same_shards_takes_the_same_steps_to_the_bit(
+    tmp_path: Path, stage_of: StageOf, tied: bool
+) -> None:
+    losses, digests = [], set()
+    for n_seats in (1, 2, 3):
+        run = run_of(tmp_path / str(n_seats), tied=tied, seats=n_seats, shards=3)
+        stage = stage_of(run).train(volunteers=n_seats)
+        losses.append([metrics.loss for metrics in stage.swarm.metrics])
+        digests.add(stage.trainer.replica.digest)
+    assert losses[0] == losses[1] == losses[2]
+    assert len(digests) == 1
