@@ -2,8 +2,12 @@
 
 import math
 
+import numpy as np
+
 from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig, StrategySettings
 from fedlearn.es.optimizers import OPTIMIZERS, optimizer_name
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.trials import Trials
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.kind import Measure
 from fedlearn.tasks.reason import Reason, Reasons
@@ -24,6 +28,8 @@ CHEAP_MEMBERS = 128
 
 LEAST_GROUPS = 4
 MOST_GROUPS = 128
+NOISY_GROUPS = 16
+"""Groups of a step of a function whose noise learns its covariance and whose losses have noise of their own."""
 GROWTH = 16
 """The factor by which the population may grow as volunteers join."""
 
@@ -79,9 +85,11 @@ def _with_population(
     """The configuration with a population, in smaller groups where members take long, and the reasons."""
     usual, reasons = objective.task.usual_population, list[Reason]()
     if objective.layout.is_correlated:
-        is_cheap = STEP_S * members_per_s >= CHEAP_MEMBERS
-        limit, most = _population(config.strategy, members_per_s, usual, grows=not is_cheap)
+        is_cheap, n_groups = STEP_S * members_per_s >= CHEAP_MEMBERS, NOISY_GROUPS if _is_noisy(objective) else 1
+        limit, most = _population(config.strategy, members_per_s, n_groups * usual, grows=not is_cheap)
         why = "usual where noise learns the shape of a valley"
+        if n_groups > 1:
+            why = f"{n_groups} groups, since losses have noise of their own"
     else:
         if is_group_open and (size := _quick_group_size(config.strategy.group_size, members_per_s)):
             config = config.replace({"group_size": size})
@@ -94,6 +102,15 @@ def _with_population(
             why = f"about two for each of {objective.layout.size} numbers: more steps learn more of so many evaluations"
     reasons.append(Reason(why, "population_limit", str(limit)))
     return config.replace({"population_limit": limit, "max_population": most}), tuple(reasons)
+
+
+def _is_noisy(objective: TaskObjective) -> bool:
+    """Whether two members that are alike have different losses, or groups have rows of their own."""
+    if objective.task.data:
+        return True
+    alike = Trials(0, Perturbation(0.0, 0), group_size=2, first_member=0, n_members=2)
+    losses = objective.evaluate(objective.initial_weights(), {}, alike, threads=1)
+    return bool(np.isfinite(losses).all() and losses[0] != losses[1])
 
 
 def _group_size(strategy: StrategySettings, usual: int, size: int) -> int:

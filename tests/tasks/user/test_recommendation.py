@@ -217,6 +217,23 @@ def test_noise_that_learns_its_covariance_has_few_members_and_a_group_for_each_v
     assert task_settled(task, members_per_s, **given) == expected
 
 
+def test_a_function_that_is_not_the_same_twice_has_more_groups_in_a_step() -> None:
+    losses = iter(np.arange(1000.0))
+    noisy = function(lambda _: next(losses), {"x": np.zeros(100)})
+    assert task_settled(noisy, 1e5) == (17, 272, 272)
+    assert task_settled(noisy, 0.1) == (17, 272, 4352)
+    assert task_settled(noisy, 1e5, population_limit=34) == (17, 34, 0)
+    unlike = function(
+        lambda arrays, rows: arrays["x"].sum() + rows["y"].sum(),
+        {"x": np.zeros(100)},
+        {"y": np.ones(3)},
+        covariance=True,
+    )
+    assert task_settled(unlike, 1e5) == (17, 272, 272)
+    broken = iter([np.nan, 1.0])
+    assert task_settled(function(lambda _: next(broken), {"x": np.zeros(100)}), 1e5) == (17, 17, 17)
+
+
 def test_noise_that_learns_its_covariance_has_its_reason_and_a_rate_of_sigma() -> None:
     task = function(lambda arrays: arrays["x"].sum(), {"x": np.zeros(5)})
     config, reasons = settle(
