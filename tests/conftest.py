@@ -21,6 +21,10 @@ _NICENESS = 18
 # Servers of tests show no page unless they are told to.
 os.environ["FEDLEARN_BOARD"] = "0"
 
+# A test runs on each processor, so libraries get one thread: several would spin while they wait for one another, and so
+# keep the processor. Tests of several threads name their number.
+os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
 # Volunteers run at the lowest priority; beside tests of the usual one they would hardly run at all.
 if hasattr(os, "nice"):
     os.nice(_NICENESS - os.nice(0))

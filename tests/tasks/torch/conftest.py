@@ -14,13 +14,6 @@ Draw = Callable[..., "list[Noise]"]
 Losses = Callable[..., "tuple[Tensor, Tensor, Any]"]
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> None:
-    import torch
-
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="session")
 def draw() -> Draw:
     """Noise of members on tensors: `draw(tensors, n_members, rank=1, sigma=SIGMA)`."""

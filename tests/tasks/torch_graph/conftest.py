@@ -6,13 +6,6 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> None:
-    import torch
-
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="session")
 def models() -> Any:  # noqa: ANN401 (a module)
     """The module beside this file, which needs torch."""
