@@ -35,10 +35,12 @@ ALWAYS = (
     *("fedlearn.start", "fedlearn.commands.command_line", "fedlearn.client.client", "fedlearn.tasks.function"),
     *("fedlearn.tasks.rnn.kind", "fedlearn.tasks.user.task_kind", "fedlearn.tasks.torch_graph.kind"),
 )
+FIRST_USE = "fedlearn.tasks.torch_graph.first_use"
 IF_USED = {
-    "torch": ("torch.export", "fedlearn.tasks.torch.supervised", "fedlearn.tasks.torch_graph.export.export"),
+    "torch": ("fedlearn.tasks.torch.supervised", "fedlearn.compat", FIRST_USE),
     "gymnasium": ("gymnasium", "fedlearn.tasks.environment"),
     "sklearn": ("sklearn.datasets",),
+    "transformers": ("transformers.models.llama.modeling_llama",),
 }
 """What is imported as soon as a process is started after a test has imported a package, or named it in `used`."""
 
@@ -224,12 +226,22 @@ def _say(line: socket.socket, number: int) -> None:
 
 
 def import_all(modules: Iterable[str]) -> None:
-    """Imports those that are installed."""
+    """Imports those that are installed, and what PyTorch imports only when it exports for the first time."""
     for module in modules:
         if module not in sys.modules:
             with suppress(ImportError):
-                importlib.import_module(module)
+                imported = importlib.import_module(module)
+                if module == FIRST_USE:
+                    export_first(imported)
     gc.freeze()  # a child's collector need not look at them
+
+
+def export_first(first_use: Any) -> None:  # noqa: ANN401 (a module)
+    """Exports without the thread that tqdm would start, which a fork does not have."""
+    with suppress(ImportError):
+        importlib.import_module("tqdm").tqdm.monitor_interval = 0
+    first_use.export_once()
+    first_use.run_once()
 
 
 def run(request: Request, origin: Forks) -> None:
@@ -256,7 +268,10 @@ def fork_children(origin: Forks) -> None:
     """Has what this process starts by `Popen` forked as well, but for those that asyncio waits for itself."""
     global forks
     asyncio.unix_events.subprocess = SimpleNamespace(**vars(subprocess))  # type: ignore[attr-defined]
-    subprocess.Popen = Forked  # type: ignore[misc]
+    usual = subprocess.Popen
+    for module in list(sys.modules.values()):  # of PyTorch's, one keeps it by name
+        if vars(module).get("Popen") is usual:
+            module.Popen = Forked  # type: ignore[attr-defined]
     forks = lambda: origin  # type: ignore[assignment] # noqa: E731
 
 
