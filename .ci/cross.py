@@ -1,5 +1,7 @@
-"""Compiles all of es_core for other systems, with warnings as errors: python .ci/cross.py [TARGET...]
+"""Compiles es_core for other systems, with warnings as errors: python .ci/cross.py [TARGET...]
 
+Without a name all are compiled for; but of a target whose system and processor are compiled for in other pairs, only
+the files that ask for the system.
 Needs cmake, ninja, pybind11 and ziglang from PyPI. Nothing is linked, for the libraries of those systems are not here.
 Python's headers are those of this interpreter; Windows has another pyconfig.h.
 """
@@ -26,6 +28,12 @@ TARGETS = {
     "x86_64-windows-gnu": ("Windows", "AMD64"),
 }
 """What zig calls them, and what CMake calls their systems and processors."""
+
+MIXED = ("aarch64-linux-gnu", "x86_64-macos")
+"""Targets whose processor is that of another target, and whose system is another's or this machine's."""
+
+SYSTEM = r"#.*\b(__APPLE__|__linux__|_WIN32)\b"
+"""How a file asks for it."""
 
 AT_ONCE = 2
 
@@ -84,17 +92,19 @@ def check_contraction(file: Path, assembly: str) -> None:
         )
 
 
-def compile_for(target: str) -> str:
+def compile_for(target: str, *, is_whole: bool = True) -> str:
     """Gives a line about it. Raises CalledProcessError with the compiler's words, ValueError for fused arithmetic."""
     began = time.monotonic()
     folder = ROOT / "build" / "cross" / target
     folder.mkdir(parents=True, exist_ok=True)
     configure(folder, target)
-    listed = run(target, tool("ninja"), "-C", str(folder), "-t", "targets", "all").splitlines()
-    objects = [name for name, _, rule in (line.partition(": ") for line in listed) if rule.startswith("CXX_COMPILER")]
+    entries = json.loads((folder / "compile_commands.json").read_text(encoding="utf-8"))
+    if not is_whole:
+        entries = [entry for entry in entries if re.search(SYSTEM, Path(entry["file"]).read_text(encoding="utf-8"))]
+    objects = [os.path.relpath(folder / entry["output"], folder) for entry in entries]
     run(target, tool("ninja"), "-C", str(folder), "-j1", *objects)
     assembly = folder / "kernels.s"
-    for entry in json.loads((folder / "compile_commands.json").read_text(encoding="utf-8")):
+    for entry in entries:
         if re.search(f"FEDLEARN_ISA=({FUSING_ISAS}) ", entry["command"]) and Path(entry["file"]).stem in FUSED_IN:
             command = [word for word in shlex.split(entry["command"]) if word != "-c"]
             run(target, *command, "-S", "-o", str(assembly), ZIG_LEVEL="-O1")
@@ -148,10 +158,13 @@ def tool(name: str) -> str:
 
 
 def main() -> int:
+    named = sys.argv[1:]
+    targets = named or sorted(TARGETS, key=lambda target: target in MIXED)  # the longest first
     with ThreadPoolExecutor(AT_ONCE) as pool:
+        compiled = [pool.submit(compile_for, target, is_whole=bool(named) or target not in MIXED) for target in targets]
         try:
-            for line in pool.map(compile_for, sys.argv[1:] or TARGETS):
-                print(line, flush=True)
+            for each in compiled:
+                print(each.result(), flush=True)
         except subprocess.CalledProcessError as error:
             print(error.output, end="", file=sys.stderr)
             return 1
