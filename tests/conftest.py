@@ -23,7 +23,7 @@ os.environ["FEDLEARN_BOARD"] = "0"
 
 # A test runs on each processor, so libraries get one thread: several would spin while they wait for one another, and so
 # keep the processor. Tests of several threads name their number.
-os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 # Volunteers run at the lowest priority; beside tests of the usual one they would hardly run at all.
 if hasattr(os, "nice"):

@@ -1,13 +1,10 @@
 """ResNet-50, a GPT and BERT-tiny cut in three are the whole to the bit, and load into the module that was not cut."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.end_to_end.processes import ROOT, run
 
 
 @pytest.mark.parametrize("model", ["gpt", pytest.param("resnet50", marks=pytest.mark.long), "bert-tiny"])
@@ -16,8 +13,7 @@ def test_a_model_cut_in_three_is_the_whole_to_the_bit(model: str) -> None:
     if model == "bert-tiny":
         pytest.importorskip("transformers")
     flags = ["--json", "--models", model, "--members", "2", "--rounds", "1"]
-    command = [sys.executable, "-m", "benchmarks.models.split_models", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=580, cwd=ROOT)
+    done = run("-m", "benchmarks.models.split_models", *flags, folder=ROOT, limit_s=580)
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)["rows"]
     assert row["is_equal"]

@@ -20,10 +20,6 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 ReadJson = Callable[..., dict[str, Any]]
 
 
-BOUND = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-"""A benchmark of one thread then need not start again, with another import of PyTorch; see `test_measure`."""
-
-
 @pytest.fixture(scope="session")
 def run_benchmark() -> Run:
     """Runs the benchmark of that name with flags, to its end."""
@@ -31,7 +27,7 @@ def run_benchmark() -> Run:
     def run_it(name: str, *flags: str) -> "subprocess.CompletedProcess[str]":
         (path,) = (ROOT / "benchmarks").rglob(f"{name}.py")
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        return run("-m", module, *flags, folder=ROOT, limit_s=HANGS_AFTER_S, **BOUND)
+        return run("-m", module, *flags, folder=ROOT, limit_s=HANGS_AFTER_S)
 
     return run_it
 
