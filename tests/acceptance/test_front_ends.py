@@ -97,7 +97,7 @@ def check_gang(folder: Path, said: str) -> None:
 
 def test_torchrun_splits_a_model_over_three_seats(tmp_path: Path) -> None:
     said = gang(tmp_path, "--seats=3", "--epochs=2", "--batch_size=40")
-    assert {f"part {part} of 3" for part in (1, 2)} <= set(re.findall(r"part \d of 3", said))
+    assert len(set(re.findall(r"part \d of 3", said))) == 2, "the third is the local volunteer's, which has a log"
     check_gang(tmp_path, said)
     assert len(metrics_of(tmp_path)) == 2 * 41
     assert accuracy_after(2, said) >= 0.73  # as three ranks with the whole network
