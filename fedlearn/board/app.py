@@ -34,6 +34,7 @@ from fedlearn.storage.runs import RunFolder, list_runs
 from fedlearn.web.guards import RequestGuard, network, too_many
 from fedlearn.web.names import Names
 from fedlearn.web.quotas import Leaving, Quota
+from fedlearn.web.streams import Endless
 
 STATIC = Path(__file__).parent / "static"
 MAX_STREAMS, STREAMS_OF_ONE = 500, 100
@@ -167,7 +168,7 @@ class Board:
         names = tuple(name for name in asked.query_params.get("runs", "").split(",") if name)[:MAX_STREAM_RUNS]
         if any(self._watch.folder(name) is None for name in names):
             raise HTTPException(404, "no such run")
-        stream = StreamingResponse(self._watch.stream(names), media_type="text/event-stream", headers=AS_IT_IS)
+        stream = Endless(self._watch.stream(names), media_type="text/event-stream", headers=AS_IT_IS)
         return placed(asked, self._streams, stream, "viewers")
 
     async def operator(self, asked: Asked) -> Response:

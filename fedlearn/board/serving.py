@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
+from typing import final
 
 import msgspec
 import uvicorn
@@ -20,6 +21,7 @@ from fedlearn.server.security import own_address
 from fedlearn.storage.credentials import keep_secret
 from fedlearn.system.processes import open_files, step_back
 from fedlearn.web.names import Names, is_address
+from fedlearn.web.streams import WithClosing
 
 TOKEN_FILE = "board-token"
 NICENESS = 10
@@ -29,7 +31,7 @@ SEND_BUFFER_BYTES = 128 * 1024
 """Size of a connection's send buffer in bytes; systems take twice as much."""
 
 PARTING_S = 1
-"""Seconds that streams have to close; viewers come back by themselves."""
+"""Seconds that answers have to end, beside streams, which end at once; viewers come back by themselves."""
 
 
 Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
@@ -91,8 +93,9 @@ def server_of(app: ASGIApp, listening: socket.socket, proxies: Networks = ()) ->
     # Else the system keeps megabytes for each reader that does not read.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     open_files()  # raises the limit, since each connection is one
+    closing = asyncio.Event()
     config = uvicorn.Config(
-        app,
+        WithClosing(app, closing),
         http="h11",  # it bounds headers
         log_level="error",
         access_log=False,
@@ -102,7 +105,20 @@ def server_of(app: ASGIApp, listening: socket.socket, proxies: Networks = ()) ->
         server_header=False,
         ws="none",
     )
-    return uvicorn.Server(config)
+    return _Server(config, closing)
+
+
+@final
+class _Server(uvicorn.Server):
+    """A server that ends its streams before it waits for requests to end."""
+
+    def __init__(self, config: uvicorn.Config, closing: asyncio.Event) -> None:
+        super().__init__(config)
+        self._closing = closing
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._closing.set()
+        await super().shutdown(sockets)
 
 
 def page_address(host: str, port: int) -> str:

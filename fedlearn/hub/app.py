@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
@@ -54,6 +54,7 @@ from fedlearn.storage.runs import RunFolder
 from fedlearn.web.guards import RequestGuard
 from fedlearn.web.names import Names
 from fedlearn.web.quotas import Quota
+from fedlearn.web.streams import Endless
 
 STATIC = Path(__file__).parent / "static"
 TICK_S = 0.2
@@ -333,7 +334,7 @@ class Hub:
     # ---- of all of these
 
     def _stream(self, asked: Request, pieces: AsyncIterator[bytes], kind: str) -> ASGIApp:
-        stream = StreamingResponse(pieces, media_type=kind, headers=AS_IT_IS)
+        stream = Endless(pieces, media_type=kind, headers=AS_IT_IS)
         return placed(asked, self._streams, stream, "readers of logs and events")
 
     def _run_of(self, record: JobRecord) -> RunFolder:
