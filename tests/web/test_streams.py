@@ -33,7 +33,10 @@ def test_a_stream_that_is_not_closed_ends_as_its_pieces_do() -> None:
         yield b"b"
 
     async def read() -> list[object]:
-        return [piece async for piece in until(asyncio.Event(), some())]
+        found = [piece async for piece in until(asyncio.Event(), some())]
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == 1  # nothing waits on
+        return found
 
     assert asyncio.run(read()) == [b"a", b"b"]
 
