@@ -161,16 +161,21 @@ def find(root: str, text: str, *, task: str | None = None) -> Run:
     return load(folder, config, task=named)
 
 
-def task_flag(config: RunConfig) -> str:
-    """The flag that commands about this run take as well, since code has to be named: ` --task FILE`, or nothing."""
-    return f" --task {shlex.quote(config.run.task)}" if is_task_file(config.run.task) else ""
+def task_flag(folder: RunFolder, config: RunConfig) -> str:
+    """The flag that commands about this run take as well, since code has to be named: ` --task FILE`, or nothing.
+
+    The file of a task that a script made is not known, so that its place is named.
+    """
+    if is_task_file(config.run.task):
+        return f" --task {shlex.quote(config.run.task)}"
+    return "" if kind_of(folder).name == config.run.task else " --task FILE.py:NAME"
 
 
-def needing_task(config: RunConfig, what: str) -> ConfigError:
+def needing_task(folder: RunFolder, config: RunConfig, what: str) -> ConfigError:
     """The refusal to import code that nobody named but the run's folder."""
     return ConfigError(
         f"--task: expected the file of the run's task, since {what} takes its code, and what only a run's folder names "
-        f"is never executed; if you trust it, add:{task_flag(config)}"
+        f"is never executed; if you trust it, add:{task_flag(folder, config)}"
     )
 
 

@@ -171,7 +171,7 @@ def _is_of_script(run: Run) -> bool:
 
 def _resume_flags(trainer: Trainer) -> str:
     settings, step = trainer.run.config.run, trainer.replica.step
-    flags = f"--resume {shlex.quote(str(trainer.run.folder.path))}{task_flag(trainer.run.config)}"
+    flags = f"--resume {shlex.quote(str(trainer.run.folder.path))}{task_flag(trainer.run.folder, trainer.run.config)}"
     # A resumed run takes over nothing of where its server listened, and whom it let in.
     server, usual = trainer.run.config.server, ServerSettings()
     for key in keys_with(ServerSettings, "of_start"):

@@ -18,6 +18,8 @@ from fedlearn.runs.run import (
     kind_of,
     load_run_config,
     named_task,
+    needing_task,
+    task_flag,
 )
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import RunFolder
@@ -117,6 +119,15 @@ def test_run_is_found_with_its_tasks_code_or_with_enough_to_replay_it(task_file:
     assert find(run.config.run.runs, "1").prepared.objective.layout == run.prepared.objective.layout
     with pytest.raises(ValueError, match="which does not exist here"):
         find(run.config.run.runs, "1", task=entry)
+
+
+def test_commands_about_a_run_name_its_code_or_the_place_for_it(run: Run, tmp_path: Path) -> None:
+    assert task_flag(run.folder, run.config) == ""  # a kind that needs none
+    of_script = created(task_config(tmp_path), fit_task())
+    config = of_script.config.replace({"task": "rnn"})
+    assert task_flag(of_script.folder, config) == " --task FILE.py:NAME"
+    assert task_flag(of_script.folder, config.replace({"task": "a b.py:task"})) == " --task 'a b.py:task'"
+    assert "if you trust it, add: --task FILE.py:NAME" in str(needing_task(of_script.folder, config, "this"))
 
 
 def test_task_of_another_kind_is_not_the_runs(run: Run, task_file: Path) -> None:

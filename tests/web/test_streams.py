@@ -33,7 +33,7 @@ def test_a_stream_that_is_not_closed_ends_as_its_pieces_do() -> None:
         yield b"b"
 
     async def read() -> list[object]:
-        found = [piece async for piece in until(asyncio.Event(), some())]
+        found: list[object] = [piece async for piece in until(asyncio.Event(), some())]
         await asyncio.sleep(0)
         assert len(asyncio.all_tasks()) == 1  # nothing waits on
         return found

@@ -12,8 +12,7 @@ from fedlearn.data.sources import open_source
 from fedlearn.es.replica import Replica
 from fedlearn.runs import history
 from fedlearn.runs.replaying import replaying
-from fedlearn.runs.run import Run, find, needing_task
-from fedlearn.storage.task_file import is_task_file
+from fedlearn.runs.run import Run, find, needing_task, task_flag
 from fedlearn.tasks.kind import TextExaminer
 from fedlearn.terminal import format_figures, printable
 from fedlearn.terminal.bars import Bar, Bars
@@ -40,8 +39,8 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
 def eval_command(options: argparse.Namespace) -> int:
     """`fedlearn eval RUN`: prints the figures of unperturbed weights on held-out data."""
     chosen = find(options.runs, options.run, task=options.task)
-    if options.task is None and is_task_file(chosen.config.run.task):
-        raise needing_task(chosen.config, "measuring")
+    if options.task is None and task_flag(chosen.folder, chosen.config):
+        raise needing_task(chosen.folder, chosen.config, "measuring")
     bars = bars_of(options)
     examiner, weights = chosen.prepared.examiner, newest(chosen, bars)
     with bars.bar("measuring", "bytes") as bar:

@@ -8,8 +8,7 @@ from typing import Any
 
 from fedlearn.commands.look.evaluate import newest
 from fedlearn.commands.output import bars_of
-from fedlearn.runs.run import find, needing_task
-from fedlearn.storage.task_file import is_task_file
+from fedlearn.runs.run import find, needing_task, task_flag
 from fedlearn.tasks.film import Film
 from fedlearn.terminal.bars import Bar
 
@@ -22,8 +21,8 @@ def film_command(options: argparse.Namespace) -> int:
     if path.suffix not in ENDINGS:
         raise ValueError(f"--video: expected a file that ends in {' or '.join(ENDINGS)}, got {options.video!r}")
     chosen = find(options.runs, options.run, task=options.task)
-    if options.task is None and is_task_file(chosen.config.run.task):
-        raise needing_task(chosen.config, "drawing")
+    if options.task is None and task_flag(chosen.folder, chosen.config):
+        raise needing_task(chosen.folder, chosen.config, "drawing")
     examiner, bars = chosen.prepared.examiner, bars_of(options)
     replica = newest(chosen, bars)
     film = examiner.film(replica.weights)

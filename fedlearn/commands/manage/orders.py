@@ -91,7 +91,7 @@ def _order(options: argparse.Namespace, order: Order) -> int:
     """Gives an order and prints what came of it; 1 where it was refused."""
     folder = resolve_run(Path(options.runs), options.run)
     if live_status(folder) is None:
-        flags = f"--resume {shlex.quote(str(folder.path))}{task_flag(load_run_config(folder))}"
+        flags = f"--resume {shlex.quote(str(folder.path))}{task_flag(folder, load_run_config(folder))}"
         command = f"{invocation('serve')} {flags}"
         raise StorageError(f"run {folder.path.name}: expected a server that runs it, got none; go on with: {command}")
     file = give(folder.orders, order)

@@ -28,6 +28,7 @@ def rollback_command(options: argparse.Namespace) -> int:
     name = chosen.folder.path.name
     if aside.names:
         print(printable(f"set aside in {aside.folder}: {', '.join(aside.names)}"))
-    command = f"{invocation('serve')} --resume {shlex.quote(str(chosen.folder.path))}{task_flag(chosen.config)}"
+    flags = f"--resume {shlex.quote(str(chosen.folder.path))}{task_flag(chosen.folder, chosen.config)}"
+    command = f"{invocation('serve')} {flags}"
     print(printable(f"run {name} stands at step {options.step}; go on with: {command}"))
     return 0

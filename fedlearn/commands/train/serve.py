@@ -204,9 +204,11 @@ def _resumed(file: SourceFile | None, options: argparse.Namespace) -> Run:
     schema = _schema_of(kind, options)
     config = resume_config(schema, written, file, os.environ, vars(options))
     if is_task_file(config.run.task) and config.run.task != task_of(file, os.environ, vars(options)):
-        raise needing_task(config, "going on")
+        raise needing_task(folder, config, "going on")
     task = named_task(config.run.task)
     if (given := kind_named(config.run.task, task)).name != kind.name:
+        if task is None:
+            raise needing_task(folder, config, "going on")
         raise ConfigError(
             f"task: expected one of kind {kind.name}, as in the run that is resumed, got {config.run.task} of kind "
             f"{given.name}; leave it out, or start a new run"
@@ -280,4 +282,7 @@ def _next(run: Run) -> list[str]:
     folder, root = run.folder.path, Path(os.environ.get("FEDLEARN_RUNS", DEFAULT_RUNS))
     name = folder.name if folder.parent == root else shlex.quote(str(folder))
     verbs = ["sample"] if isinstance(run.prepared.examiner, TextExaminer) else []
-    return [*(f"{invocation(verb)} {name}" for verb in verbs), f"{invocation('eval')} {name}{task_flag(run.config)}"]
+    return [
+        *(f"{invocation(verb)} {name}" for verb in verbs),
+        f"{invocation('eval')} {name}{task_flag(run.folder, run.config)}",
+    ]

@@ -10,7 +10,7 @@ from fedlearn.runs import history
 from fedlearn.runs.run import Run, named_task
 from fedlearn.storage.journal.segment import read_places, segments_in
 from tests.commands.recorded_run import options_of
-from tests.run_folders import created, task_config, write_text
+from tests.run_folders import created, fit_task, task_config, write_text
 from tests.storage.journals import flip
 
 
@@ -112,6 +112,16 @@ def test_code_that_only_the_runs_folder_names_is_never_run(
     if verb == "export":
         assert "the task's code was not named (--task FILE.py:NAME" in shown.err
         assert (tmp_path / "run-1.safetensors").exists()
+
+
+@pytest.mark.parametrize("arguments", [("eval", "1"), ("sample", "1", "--video", "a.gif"), ("serve", "--resume", "1")])
+def test_code_of_a_script_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    created(task_config(tmp_path), fit_task())  # whose task is the default, as where a script made it
+    assert called(*arguments, "--runs", str(tmp_path / "runs")) != 0
+    assert "--task: expected the file of the run's task, since" in (said := capsys.readouterr().err)
+    assert said.endswith("if you trust it, add: --task FILE.py:NAME\n")
 
 
 def test_code_that_is_named_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
