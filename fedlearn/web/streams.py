@@ -9,7 +9,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 CLOSING = "fedlearn.closing"
-"""Where the scope of a request has the event that its server is about to close."""
+"""The key of a request's scope for the event that its server is about to close."""
 
 
 @final
