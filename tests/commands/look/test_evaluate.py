@@ -118,7 +118,7 @@ def test_code_that_only_the_runs_folder_names_is_never_run(
 def test_code_of_a_script_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
-    created(task_config(tmp_path), fit_task())  # whose task is the default, as where a script made it
+    created(task_config(tmp_path, task="rnn"), fit_task())  # as where a script made the task
     assert called(*arguments, "--runs", str(tmp_path / "runs")) != 0
     assert "--task: expected the file of the run's task, since" in (said := capsys.readouterr().err)
     assert said.endswith("if you trust it, add: --task FILE.py:NAME\n")
