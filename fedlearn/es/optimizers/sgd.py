@@ -27,6 +27,21 @@ class Sgd(Optimizer, frozen=True, array_like=True, tag="sgd"):
     def step(
         self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
     ) -> None:
+        if self.momentum > 0.0:
+            self._kernel_step(weights, slots, estimate, by)
+        else:
+            self._step_in_blocks(weights, slots, estimate, by)
+
+    @elementwise
+    def _step_in_blocks(
+        self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
+    ) -> None:
+        """The step without momentum: a buffer of zeros as long as the weights would take longer than the arithmetic."""
+        self._kernel_step(weights, slots, estimate, by)
+
+    def _kernel_step(
+        self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
+    ) -> None:
         es_core.sgd_step(
             weights,
             self._buffer(weights, slots),
