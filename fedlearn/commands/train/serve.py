@@ -207,7 +207,7 @@ def _resumed(file: SourceFile | None, options: argparse.Namespace) -> Run:
         raise needing_task(folder, config, "going on")
     task = named_task(config.run.task)
     if (given := kind_named(config.run.task, task)).name != kind.name:
-        if task is None:
+        if "task" not in options:
             raise needing_task(folder, config, "going on")
         raise ConfigError(
             f"task: expected one of kind {kind.name}, as in the run that is resumed, got {config.run.task} of kind "
