@@ -35,7 +35,13 @@ learned sooner in the steps after it."""
 GROUP_SIZE = 8
 MOST_MEMBERS = 64
 
-MEAN, DEVIATION = "observations.mean", "observations.deviation"
+CENTRE, MEAN, DEVIATION = "observations.centre", "observations.mean", "observations.deviation"
+"""Policies see observations in deviations from the centre, which stays: a mean that is renewed moves all that a policy
+sees, and what it has learned with it. The deviation is that from the mean of all observations, which is renewed for
+this alone."""
+FAR = 2.0
+"""The deviations from zero beyond which the mean under random actions is the centre; nearer ones say little of what a
+policy will meet."""
 MOST_OBSERVED = 1024
 """The most numbers of an observation that are normalised as they come, as images are not."""
 
@@ -70,10 +76,10 @@ def environment(
     several for each by outputs of its own, and outputs from -1 to 1 reach all of bounded ones; `action`, from outputs
     [..., n] to actions [..., *shape], replaces this.
 
-    A member plays `episodes` episodes of at most `max_steps` steps. With `normalize` observations are normalised by
-    their mean and standard deviation, which are measured under random actions at first and travel with the weights.
-    "running" renews them in each step by what members observed, "once" never does; True is "running" for observations
-    of up to 1,024 numbers.
+    A member plays `episodes` episodes of at most `max_steps` steps. With `normalize` observations are divided by their
+    standard deviation, which is measured under random actions at first and travels with the weights. "running" renews
+    it in each step by what members observed, and subtracts the first mean of numbers that are far from zero; "once"
+    never renews it, and subtracts all means. True is "running" for observations of up to 1,024 numbers.
     """
     if start is not None:
         check_takes("policy", policy, "arrays", "observations")
@@ -114,9 +120,7 @@ class EnvironmentTask(Task):
     ) -> None:
         self._env, self._policy, self._n_episodes = env, policy, episodes
         self._action, self._normalize, self._max_steps = action, normalize, max_steps
-        # Measured arrays are neither perturbed nor learned.
-        self.scales = {MEAN: 0.0, DEVIATION: 0.0, **scales} if normalize else scales
-        self._settings = settings
+        self._scales, self._settings = scales, settings
 
     @cached_property
     def settings(self) -> Mapping[str, Setting]:  # type: ignore[override]  # it is read alone
@@ -140,8 +144,12 @@ class EnvironmentTask(Task):
 
     @cached_property
     def tensors(self) -> Mapping[str, Float32Array]:
-        measured = dict(zip((MEAN, DEVIATION), self._episodes.measure(), strict=True)) if self._normalize else {}
-        return {**self._policy.tensors, **measured}
+        return {**self._policy.tensors, **self._measured}
+
+    @cached_property
+    def scales(self) -> Mapping[str, float]:  # type: ignore[override]  # it is read alone
+        """Scales of the noise: measured arrays are neither perturbed nor learned."""
+        return {**dict.fromkeys(self._measured, 0.0), **self._scales}
 
     @cached_property
     def statistics(self) -> Mapping[str, Statistic]:  # type: ignore[override]  # it is read alone
@@ -173,7 +181,7 @@ class EnvironmentTask(Task):
         for first in range(0, len(members), at_once):
             some = slice(first, first + at_once)
             part = {name: array[some] for name, array in stacked.items()}
-            observed = Observed(_normalization_of(part), len(seeds[some])) if self.statistics else None
+            observed = Observed(_normalization_from(MEAN, part), len(seeds[some])) if self.statistics else None
             returns.append(self._episodes.returns(seeds[some], self._policies, part, observed).mean(axis=1))
             rows.append(NO_MOMENTS if observed is None else observed.moments())
         moments = np.concatenate(rows)
@@ -211,11 +219,22 @@ class EnvironmentTask(Task):
             ) from error
         return Episodes(self._env, action=self._action, max_steps=self._max_steps)
 
+    @cached_property
+    def _measured(self) -> Mapping[str, Float32Array]:
+        """What observations are normalised by at first."""
+        if not self._normalize:
+            return {}
+        mean, deviation = self._episodes.measure()
+        if not self.statistics:
+            return {CENTRE: mean, DEVIATION: deviation}
+        centre = np.where(np.abs(mean) > FAR * deviation, mean, np.float32(0.0))
+        return {CENTRE: centre, MEAN: mean, DEVIATION: deviation}
+
     def _policies(self, stacked: Stacked) -> Forward:
         if not self._normalize:
             return self._policy.forward(stacked)
-        own = {name: array for name, array in stacked.items() if name not in (MEAN, DEVIATION)}
-        normalization, forward = _normalization_of(stacked), self._policy.forward(own)
+        own = {name: array for name, array in stacked.items() if name not in (CENTRE, MEAN, DEVIATION)}
+        normalization, forward = _normalization_from(CENTRE, stacked), self._policy.forward(own)
 
         def seeing(observations: Float32Array) -> NDArray[Any]:
             return forward(normalization.seen(observations))
@@ -223,6 +242,6 @@ class EnvironmentTask(Task):
         return seeing
 
 
-def _normalization_of(stacked: Stacked) -> Normalization:
-    """The normalization of these members, who share it."""
-    return Normalization(stacked[MEAN][0], stacked[DEVIATION][0])
+def _normalization_from(origin: str, stacked: Stacked) -> Normalization:
+    """The deviations from this array that these members share."""
+    return Normalization(stacked[origin][0], stacked[DEVIATION][0])

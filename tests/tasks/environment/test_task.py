@@ -82,7 +82,11 @@ def test_a_module_returns_what_the_same_function_returns(chase: Callable[..., Ma
     module = torch.nn.Linear(2, 1)
     module.load_state_dict({name: torch.tensor(value) for name, value in START.items()})
     task, twin = environment(chase(), module), environment(chase(), linear, start=START)
-    assert list(task.tensors) == ["weight", "bias", "observations.mean", "observations.deviation"]
+    assert list(task.tensors) == [
+        "weight",
+        "bias",
+        *(f"observations.{name}" for name in ("centre", "mean", "deviation")),
+    ]
     np.testing.assert_allclose(losses_of(task), losses_of(twin), rtol=1e-5)
 
 
@@ -143,7 +147,7 @@ def test_observations_are_normalized_by_what_travels_with_the_weights(chase: Cal
     task = environment(chase(), linear, start=START)
     weights = flat_weights(task.tensors)
     parts = task.layout.split(weights)
-    parts["observations.mean"][:], parts["observations.deviation"][:] = [1.0, 2.0], [2.0, 0.5]
+    parts["observations.centre"][:], parts["observations.deviation"][:] = [1.0, 2.0], [2.0, 0.5]
     act = task.player(weights)
     # [0.02, 0.1] times the normalized observation, and the bias.
     assert act(np.array([3.0, 2.5])) == pytest.approx(0.02 * 1.0 + 0.1 * 1.0 + 0.2)
@@ -154,14 +158,16 @@ def test_observations_are_normalized_by_what_travels_with_the_weights(chase: Cal
 def test_normalization_is_neither_perturbed_nor_learned(chase: Callable[..., Made]) -> None:
     task = environment(chase(), linear, start=START, scales={"weight": 2.0})
     scales = {spec.name: spec.scale for spec in task.layout.tensors}
-    assert scales == {"weight": 2.0, "bias": 1.0, "observations.mean": 0.0, "observations.deviation": 0.0}
+    measured = ["observations.centre", "observations.mean", "observations.deviation"]
+    assert scales == {"weight": 2.0, "bias": 1.0, **dict.fromkeys(measured, 0.0)}
     for arrays in task.members(flat_weights(task.tensors), noise_of(task), n_groups=2).each():
-        np.testing.assert_array_equal(arrays["observations.mean"], task.tensors["observations.mean"])
+        for name in measured:
+            np.testing.assert_array_equal(arrays[name], task.tensors[name])
 
 
 def test_what_is_measured_is_equal_everywhere(chase: Callable[..., Made]) -> None:
     one, two = (environment(chase(), linear, start=START) for _ in range(2))
-    for name in ("observations.mean", "observations.deviation"):
+    for name in ("observations.centre", "observations.mean", "observations.deviation"):
         np.testing.assert_array_equal(one.tensors[name], two.tensors[name])
 
 
