@@ -131,6 +131,14 @@ def _check_search(config: RunConfig, layout: ParameterLayout) -> None:
             f"optimizer: expected {wanted}, got {name}; covariance={not layout.is_correlated} of fedlearn.function "
             "changes that"
         )
+    if not layout.is_correlated:
+        return
     for key, value in (("rank", 0), ("weight_decay", 0.0), ("sigma_schedule", "constant")):
-        if layout.is_correlated and config.get(key) != value:
+        if config.get(key) != value:
             raise ConfigError(f"{key}: expected {value} with the optimizer {name}, got {config.get(key)}; leave it out")
+    rate, sigma = config.optimizer.learning_rate, config.strategy.sigma
+    if rate != sigma * OPTIMIZERS[name].rate_to_sigma:
+        raise ConfigError(
+            f"learning_rate: expected that of the noise, {sigma:g}, which adapts to the steps that are taken, "
+            f"got {rate:g}; leave it out, or covariance=False of fedlearn.function takes any"
+        )

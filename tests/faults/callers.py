@@ -37,7 +37,7 @@ def loss(arrays):
         time.sleep(trial_s)
     return float(((arrays["vector"][:20] - target) ** 2).mean())
 
-task = fedlearn.function(loss, {{"vector": np.zeros({n_parameters})}})
+task = fedlearn.function(loss, {{"vector": np.zeros({n_parameters})}}, covariance=False)
 """
 FLAGS = ["--task", "fit.py:task", "--group-size", "8", "--sigma", "0.05", "--learning-rate", "0.05"]
 FLAGS += ["--population-limit", "64", "--time-per-step", "1", "--threads", "1", "--port", "0", "--sample-time", "0"]

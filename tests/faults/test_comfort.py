@@ -24,7 +24,7 @@ def loss(arrays):
     return float((arrays["vector"] ** 2).mean())
 
 
-task = fedlearn.function(loss, {"vector": np.ones(64)})
+task = fedlearn.function(loss, {"vector": np.ones(64)}, covariance=False)
 """
 FLAGS = ["--task", "fit.py:task", "--group-size", "8", "--sigma", "0.05", "--learning-rate", "0.01"]
 FLAGS += ["--population-limit", "1000000", "--time-per-step", "0.5", "--volunteers", "0", "--port", "0"]

@@ -14,7 +14,7 @@ TASK = """
 import numpy as np
 import fedlearn
 
-task = fedlearn.function(lambda a: float((a["vector"] ** 2).mean()), {"vector": np.ones(20)})
+task = fedlearn.function(lambda a: float((a["vector"] ** 2).mean()), {"vector": np.ones(20)}, covariance=False)
 """
 FLAGS = ["--task", "fit.py:task", "--group-size", "8", "--sigma", "0.05", "--learning-rate", "0.01", "--port", "0"]
 FLAGS += ["--population-limit", "64", "--time-per-step", "1", "--volunteers", "1", "--sample-time", "0"]
