@@ -51,7 +51,7 @@ def overheard(participant: Participant, name: str) -> None:
 
 def main() -> None:
     """Ada and Bob train for a few steps, each with a replica of its own, beside the server's."""
-    task = fedlearn.function(loss, {"x": [0.0, 0.0, 0.0]})
+    task = fedlearn.function(loss, {"x": [0.0, 0.0, 0.0]}, covariance=False)
     with tempfile.TemporaryDirectory() as folder:
         # A run is a folder: its settings, its first weights, and from now on its journal.
         settings = {"runs": folder, "steps": STEPS, "sigma": 0.1, "learning_rate": 0.3, "audit": 0.0}

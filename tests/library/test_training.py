@@ -40,7 +40,7 @@ import fedlearn
 def loss(arrays):
     return float(((arrays["vector"] - 1.0) ** 2).mean())
 
-task = fedlearn.function(loss, {"vector": [0.0, 0.0]})
+task = fedlearn.function(loss, {"vector": [0.0, 0.0]}, covariance=False)
 """
 
 
@@ -227,7 +227,7 @@ def test_a_run_without_a_finite_loss_raises_after_a_few_steps_and_says_why(tmp_p
 
 
 def test_a_run_that_diverged_is_given_with_a_warning_that_says_how_to_go_back(tmp_path: Path) -> None:
-    task = fedlearn.function(lambda arrays: float((arrays["a"] ** 2).sum()), {"a": np.ones(4)})
+    task = fedlearn.function(lambda arrays: float((arrays["a"] ** 2).sum()), {"a": np.ones(4)}, covariance=False)
     with pytest.warns(UserWarning, match="the run diverged: .*; go back to its best step with: .* rollback ") as told:
         trained = fedlearn.train(task, steps=999, runs=tmp_path, **{**SETTINGS, "learning_rate": 100.0})
     assert trained.step < 999
