@@ -18,7 +18,7 @@ from fedlearn.coordination.audits.audit import loss_difference, sum_difference
 from fedlearn.coordination.audits.tolerance import LOCAL_STEPS
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.noise import TensorNoise
-from fedlearn.es.optimizers import optimizer_of
+from fedlearn.es.optimizers import AnyOptimizer, Sgd, optimizer_of
 from fedlearn.es.perturbation import LocalSteps, Perturbation
 from fedlearn.es.sums.estimate import decode_estimate
 from fedlearn.es.trials import TrialResults, Trials
@@ -33,7 +33,7 @@ except ImportError:
 
 from benchmarks.models.subjects import Subject, cnn, gpt, mlp
 
-STEPS = LocalSteps(optimizer_of({"optimizer": "muon", "learning_rate": 0.021, "matrix_rate": 1.5}), 1)
+MUON = optimizer_of({"optimizer": "muon", "learning_rate": 0.021, "matrix_rate": 1.5})
 UNIT_BITS = 22
 BEFORE = 200
 
@@ -86,25 +86,26 @@ class InDouble(Task):
         return LossGradients(np.array(losses, dtype=np.float32), total.float().numpy())
 
 
-def compared(name: str, subject: Subject, n_local: int, n_ways: int) -> Row:
+def compared(name: str, subject: Subject, n_local: int, n_ways: int, optimizer: AnyOptimizer) -> Row:
     """The differences of some groups of local steps."""
     machines = [TaskObjective(task, seed=1) for task in (subject.task, InDouble(subject))]
     layout, first = machines[0].layout, machines[0].initial_weights()
+    steps = LocalSteps(optimizer, 1)
     trained = first - way_of(
-        machines[0].gradient_sum(first, subject.task.data, trials_of(0, BEFORE), threads=1), layout
+        machines[0].gradient_sum(first, subject.task.data, trials_of(0, BEFORE, steps), threads=1), layout
     )
     sums, losses = [], []
     for number in range(1, n_ways + 1):
-        weights, trials = (first, trained)[number % 2], trials_of(number, n_local)
+        weights, trials = (first, trained)[number % 2], trials_of(number, n_local, steps)
         one, other = (each.gradient_sum(weights, subject.task.data, trials, threads=1) for each in machines)
         sums.append(sum_difference(one.estimate, other.estimate, layout, LOCAL_STEPS))
         losses.append(loss_difference(one.losses, other.losses, n_local, LOCAL_STEPS))
     return Row(name, n_local, n_ways, float(np.mean(sums)), max(sums), float(np.mean(losses)), max(losses))
 
 
-def trials_of(step: int, n_local: int) -> Trials:
+def trials_of(step: int, n_local: int, steps: LocalSteps) -> Trials:
     """One group of local steps."""
-    return Trials(step, Perturbation(0.0, 0, "nothing", unit_bits=UNIT_BITS, local_steps=STEPS), n_local, 0, n_local)
+    return Trials(step, Perturbation(0.0, 0, "nothing", unit_bits=UNIT_BITS, local_steps=steps), n_local, 0, n_local)
 
 
 def way_of(results: TrialResults, layout: ParameterLayout) -> Float32Array:
@@ -119,14 +120,18 @@ def main() -> int:
     parser.add_argument("--text", type=Path, help="a text, for gpt")
     parser.add_argument("--local-steps", type=int, nargs="+", default=[2, 4, 8, 16, 32])
     parser.add_argument("--ways", type=int, default=10, help="groups of each number of steps (default: 10)")
+    parser.add_argument(
+        "--plain-rate", type=float, default=0.0, help="of plain gradient descent's steps, in place of Muon's"
+    )
     options = parser.parse_args()
+    optimizer = Sgd(options.plain_rate, 0.0) if options.plain_rate else MUON
     use_processors(1)
     rows = []
     for name in options.models:
         if name == "gpt" and options.text is None:
             parser.error("--text: expected a text for gpt, got none")
         subject = gpt(options.text.read_bytes()) if name == "gpt" else {"mlp": mlp, "cnn": cnn}[name]()
-        rows += [compared(name, subject, n_local, options.ways) for n_local in options.local_steps]
+        rows += [compared(name, subject, n_local, options.ways, optimizer) for n_local in options.local_steps]
     print_tables("local_step_audits", as_json=options.json, rows=rows)
     return 0
 

@@ -9,9 +9,9 @@ from fedlearn.config.server_settings import ServerSettings, VolunteerSettings
 from fedlearn.config.setting import ConfigError, is_open, keys_with, setting
 from fedlearn.config.sizes import parse_size
 from fedlearn.config.strategy_settings import StrategySettings, check_population
-from fedlearn.es.optimizers import HYPERPARAMETERS, OPTIMIZERS
+from fedlearn.es.optimizers import HYPERPARAMETERS, OPTIMIZERS, optimizer_of
 from fedlearn.es.schedules import parse_factors
-from fedlearn.es.strategy import AUDITED_LOCAL_STEPS
+from fedlearn.es.strategy import audited_local_steps
 
 LAST_STEP = 2**32 - 1
 """The last step of a run: noise is drawn with the number of the step in 32 bits."""
@@ -220,9 +220,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def _check_local_steps(self) -> None:
         n_local, audit = self.strategy.local_steps, self.server.audit
-        if n_local > AUDITED_LOCAL_STEPS and audit:
+        most = audited_local_steps(optimizer_of(msgspec.structs.asdict(self.optimizer)))
+        if n_local > most and audit:
             raise ConfigError(
-                f"local_steps: expected at most {AUDITED_LOCAL_STEPS} where results are audited (audit = {audit:g}), "
+                f"local_steps: expected at most {most} where results are audited (audit = {audit:g}), "
                 f"since honest machines differ too much after more, got {n_local}; set audit to 0 if all volunteers "
                 "are yours"
             )

@@ -43,8 +43,9 @@ GRADIENT_LINE_SHARE = 0.25
 MOST_LOCAL_STEPS = 128
 """The most local steps where lines decide: more of them hardly save time, and cost loss."""
 
-AUDITED_LOCAL_STEPS = 8
-"""The most local steps after which honest machines still agree so well that one can check another."""
+AUDITED_LOCAL_STEPS, AUDITED_PLAIN_STEPS = 8, 16
+"""The most local steps after which honest machines still agree so well that one can check another; of plain gradient
+descent, which does not divide gradients by their length and so leaves small differences small."""
 
 COARSE_FROM = 2.0
 """Steps that would make up for the lines, from which on sums have four bits a parameter."""
@@ -55,8 +56,8 @@ FINE_BELOW = 0.5
 MOST_GROUPS = 1024
 """The most machines that take local steps in one step of the run, where the population does not grow."""
 
-MEAN_OF_LOCAL_STEPS = Sgd(1.0, 0.5)
-"""The optimizer of a run whose volunteers take local steps: the mean of their ways, with momentum."""
+MOMENTUM_OF_LOCAL_STEPS = 0.5
+"""The momentum of the mean of local steps whose optimizer has a state, which is new in each group."""
 
 
 class Strategy(msgspec.Struct, frozen=True):
@@ -190,10 +191,24 @@ def _of_local_steps(population: Population, strategy: Strategy, n_local: int, n_
         perturbation=msgspec.structs.replace(population.perturbation, local_steps=steps),
         group_size=n_local * each,
         limit=n_groups * n_local * each,
-        optimizer=MEAN_OF_LOCAL_STEPS,
+        optimizer=_mean_of_local_steps(steps.optimizer),
         # The mean has a rate of 1, and decays weights as local steps would.
         weight_decay=1.0 - (1.0 - steps.optimizer.learning_rate * population.weight_decay) ** n_local,
     )
+
+
+def audited_local_steps(optimizer: AnyOptimizer) -> int:
+    """The most local steps by this optimizer whose results can be audited."""
+    return AUDITED_LOCAL_STEPS if optimizer.slots else AUDITED_PLAIN_STEPS
+
+
+def _mean_of_local_steps(local: AnyOptimizer) -> Sgd:
+    """The optimizer of a run whose volunteers take local steps by this one: the mean of their ways.
+
+    Momentum makes up for the state that is lost between two exchanges. Where there is none to lose, as in plain
+    gradient descent, a lone volunteer's steps are those that it would take without any exchange.
+    """
+    return Sgd(1.0, MOMENTUM_OF_LOCAL_STEPS if local.slots else 0.0)
 
 
 def _perturbation_after(strategy: Strategy, step: int, last: Update | None) -> Perturbation:

@@ -6,7 +6,7 @@ from fedlearn.config import RunConfig
 from fedlearn.es.optimizers import optimizer_of
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import LearningRateSchedule, Schedule, parse_factors
-from fedlearn.es.strategy import AUDITED_LOCAL_STEPS, MOST_LOCAL_STEPS, Strategy
+from fedlearn.es.strategy import MOST_LOCAL_STEPS, Strategy, audited_local_steps
 
 GRADIENTS = Perturbation(sigma=0.0, rank=0, space="nothing")
 """The perturbation of a run that measures gradients."""
@@ -15,6 +15,7 @@ GRADIENTS = Perturbation(sigma=0.0, rank=0, space="nothing")
 def strategy_of(config: RunConfig) -> Strategy:
     """The strategy of a configuration; the noise is on weights where the configuration leaves that open."""
     strategy, settings = config.strategy, config.optimizer
+    optimizer = optimizer_of(msgspec.structs.asdict(settings))
     return Strategy(
         perturbation=GRADIENTS
         if strategy.measure == "gradients"
@@ -31,10 +32,10 @@ def strategy_of(config: RunConfig) -> Strategy:
         group_size=strategy.group_size,
         population_limit=strategy.population_limit,
         max_population=strategy.max_population,
-        optimizer=optimizer_of(msgspec.structs.asdict(settings)),
+        optimizer=optimizer,
         max_learning_rate=settings.max_learning_rate,
         local_steps=strategy.local_steps,
-        most_local_steps=AUDITED_LOCAL_STEPS if config.server.audit else MOST_LOCAL_STEPS,
+        most_local_steps=audited_local_steps(optimizer) if config.server.audit else MOST_LOCAL_STEPS,
         sum_bits=strategy.sum_bits,
         coarse_local_steps=not config.server.audit,
         fitness_shaping=strategy.fitness_shaping,

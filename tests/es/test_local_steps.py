@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.es.optimizers import Adam, Sgd
+from fedlearn.es.optimizers import Adam, AnyOptimizer, Sgd
 from fedlearn.es.perturbation import LocalSteps
 from fedlearn.es.schedules import Schedule
 from fedlearn.es.strategy import ask, tell
@@ -60,6 +60,11 @@ def test_a_run_of_local_steps_moves_by_their_mean() -> None:
     assert update.gradient_scale == pytest.approx(2.0**-18 / 3)  # a group with a broken loss counts for nothing
     assert update.optimizer == Sgd(1.0, 0.5)
     assert update.weight_decay == pytest.approx(1.0 - (1.0 - 0.02 * 0.125) ** 10)
+
+
+@pytest.mark.parametrize(("local", "momentum"), [(Sgd(0.1, 0.0), 0.0), (Sgd(0.1, 0.9), 0.5), (Adam(0.1), 0.5)])
+def test_the_mean_has_momentum_where_local_steps_lose_a_state(local: AnyOptimizer, momentum: float) -> None:
+    assert ask(msgspec.structs.replace(LOCAL, optimizer=local), 0, None).optimizer == Sgd(1.0, momentum)
 
 
 def test_gradients_that_are_exchanged_after_each_step_have_no_optimizer_of_their_own() -> None:

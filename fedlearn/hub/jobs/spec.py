@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fedlearn.es.strategy import AUDITED_PLAIN_STEPS
 from fedlearn.hub.bodies import Asked, RefusedError, Training
 from fedlearn.hub.files import file_below
 from fedlearn.hub.jobs.datasets import images_of, small_digits
@@ -34,6 +35,9 @@ MAX_TEXT_BYTES = 8 * 2**20
 MOST_MEMBERS = 8
 """The most parts that the rows of a batch are cut into: devices share the parts of each step."""
 
+LOCAL_PRODUCTS = 4e9
+"""The most products of weights and inputs between two exchanges of a lone device, which take it a second or some."""
+
 STEPS_PER_EPOCH = 20
 """Steps of an epoch of a task file, whose batches the hub does not know."""
 
@@ -59,6 +63,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the answer to the request said that other images are used than those that it names."""
 
     @property
+    def takes_local_steps(self) -> bool:
+        """Whether steps of a device need no exchange: it is alone, and its optimizer has no state to lose by one."""
+        return self.n_devices == 1 and not self.seats and self.asked.model_config.kind == "mlp"
+
+    @property
     def epochs(self) -> int:
         """Passes over the data."""
         return self.training.epochs or self.asked.model_config.usual_epochs
@@ -81,6 +90,14 @@ def parts_of(batch_size: int, n_devices: int) -> BatchParts:
     """The parts of a batch for so many devices: a power of two, so that usual batches are cut without a rest."""
     n_members = min(2 ** math.ceil(math.log2(max(n_devices, 1))), MOST_MEMBERS, batch_size)
     return BatchParts(n_members, batch_size // n_members)
+
+
+def local_steps_of(per_epoch: int, products: float) -> int:
+    """The number of steps that a lone device takes between two exchanges: one with which a pass over the data, of
+    `per_epoch` steps with so many products of weights and inputs each, is nearly whole exchanges.
+    """
+    most = int(min(AUDITED_PLAIN_STEPS, per_epoch, max(LOCAL_PRODUCTS / products, 1)))
+    return min(range(most, most // 2, -1), key=lambda steps: -per_epoch % steps)
 
 
 def read_task(path: Path, *, say: Callable[[str], None] = print) -> "Supervised":
@@ -145,20 +162,25 @@ def _text_task(order: JobSpec, say: Callable[[str], None]) -> "Supervised":
 def _plan(order: JobSpec, n_rows: int, asked: int, say: Callable[[str], None]) -> tuple[int, dict[str, Setting]]:
     """The rows of a member and the settings of a run, over data of `n_rows` and by batches of `asked` of them."""
     parts = parts_of(min(asked, n_rows), order.n_devices)
-    per_epoch = math.ceil(n_rows / parts.n_rows)
-    settings = _settings(order, per_epoch, parts)
+    per_epoch, n_local = math.ceil(n_rows / parts.n_rows), 1
+    if order.takes_local_steps:
+        n_local = local_steps_of(per_epoch, weights_between(order.asked.model_config.layer_sizes) * parts.n_rows)
+        per_epoch = math.ceil(per_epoch / n_local) * n_local
+    settings = _settings(order, per_epoch, parts, n_local)
     shared = (
         f"pass through the devices by {parts.batch_size}" if order.seats else f"devices share by {parts.batch_size}"
     )
     say(f"epochs: {order.epochs} passes over the data, each {per_epoch} steps of {parts.n_rows} rows, which {shared}")
+    if n_local > 1:
+        say(f"exchanges: one after {n_local} steps, since one device takes them")
     say(f"learning rate: {settings['learning_rate']:g} ({settings['optimizer']})")
     say("quantization: 8 bits, of all that is sent after a step; weights are float32")
     say("device: the volunteers' own, by default cpu")
     return parts.batch_size, settings
 
 
-def _settings(order: JobSpec, per_epoch: int, parts: BatchParts) -> dict[str, Setting]:
-    """Settings of a run whose step is one of plain PyTorch on the same rows."""
+def _settings(order: JobSpec, per_epoch: int, parts: BatchParts, n_local: int) -> dict[str, Setting]:
+    """Settings of a run whose step is `n_local` of plain PyTorch on the same rows."""
     rate = order.training.learning_rate
     if order.asked.model_config.kind != "transformer":
         chosen: dict[str, Setting] = {"optimizer": "sgd", "beta1": 0.0, "learning_rate": rate or RATE}
@@ -169,10 +191,11 @@ def _settings(order: JobSpec, per_epoch: int, parts: BatchParts) -> dict[str, Se
         chosen = {"optimizer": "adam", "learning_rate": rate, "learning_rate_schedule": "constant"}
     return chosen | {
         "measure": "gradients",
-        "local_steps": 1,  # more would make longer steps, and passes over the data of them
+        "local_steps": n_local,
         "sum_bits": 8,
-        "steps": order.epochs * per_epoch,
-        "sample_every": per_epoch,
+        "steps": order.epochs * (per_epoch // n_local),
+        "sample_every": per_epoch // n_local,
         "population_limit": parts.n_members,
+        "max_population": parts.n_members,  # devices that come later make no longer steps
         "time_per_step": 600.0,
     }

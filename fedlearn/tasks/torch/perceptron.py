@@ -77,12 +77,12 @@ def scaled_pixels(mean: Sequence[float], std: Sequence[float], *, n_channels: in
     """
 
     def scaled(images: Tensor) -> Tensor:
-        floats = images.to(torch.float32) / 255.0
+        floats = images.to(torch.float32)
         if len(mean) == len(std) == 1:
-            return (floats - mean[0]) / std[0]
+            return floats.div(255.0 * std[0]).sub_(mean[0] / std[0])
         width = floats.shape[-1] // n_channels
         channels = [floats[:, i * width : (i + 1) * width] for i in range(n_channels)]
-        return torch.cat([(x - m) / s for x, m, s in zip(channels, mean, std, strict=True)], dim=-1)
+        return torch.cat([(x / 255.0 - m) / s for x, m, s in zip(channels, mean, std, strict=True)], dim=-1)
 
     return scaled
 

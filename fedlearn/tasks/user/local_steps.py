@@ -23,6 +23,9 @@ from fedlearn.tasks.task import LossGradients
 GRADIENT_BITS = 24
 """Bits of the greatest integer of a gradient, as many as a float32 has."""
 
+LEAST_EXPONENT = -100
+"""The exponent of the least gradient that is told from zero."""
+
 
 def local_steps(
     layout: ParameterLayout,
@@ -55,9 +58,11 @@ def local_steps(
 
 def _as_integers(gradient: Float32Array) -> tuple[Int32Array, float]:
     """A gradient as integers, and what one of them is worth: a power of two."""
-    greatest = float(np.abs(gradient).max(initial=0.0))
-    unit = 2.0 ** (math.frexp(greatest)[1] - GRADIENT_BITS) if greatest > 0.0 else 1.0
-    return np.rint(gradient.astype(np.float64) / unit).astype(np.int32), unit
+    greatest = max(float(gradient.max(initial=0.0)), -float(gradient.min(initial=0.0)))
+    # A power of two, whose inverse is a float32 also where gradients are as good as zero.
+    unit = 2.0 ** (max(math.frexp(greatest)[1], LEAST_EXPONENT) - GRADIENT_BITS) if greatest > 0.0 else 1.0
+    scaled = gradient * np.float32(1.0 / unit)
+    return np.rint(scaled, out=scaled).astype(np.int32), unit
 
 
 def _update(step: int, optimizer: AnyOptimizer, gradient_scale: float) -> Update:

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from fedlearn.hub.bodies import Asked, Training
-from fedlearn.hub.jobs.spec import ORDER_FILE, TASK_FILE, TASK_SOURCE, JobSpec, parts_of, read_task
+from fedlearn.hub.jobs.spec import ORDER_FILE, TASK_FILE, TASK_SOURCE, JobSpec, local_steps_of, parts_of, read_task
 from fedlearn.storage.task_file import load_task
 from fedlearn.tasks.task import Task
 from tests.hub.digit_files import write_mnist
@@ -19,11 +19,15 @@ def ordered(
     folder: Path,
     model: dict[str, Any],
     training: Training | None = None,
+    *,
     seats: int = 0,
+    n_devices: int = 1,
     **dataset: Any,  # noqa: ANN401
 ) -> Path:
     asked = msgspec.convert({"model_config": model, "dataset_config": dataset}, Asked)
-    order = JobSpec(asked=asked, training=training or Training(), data=str(folder / "data"), seats=seats)
+    order = JobSpec(
+        asked=asked, training=training or Training(), data=str(folder / "data"), seats=seats, n_devices=n_devices
+    )
     (folder / "data").mkdir(exist_ok=True)
     (folder / ORDER_FILE).write_bytes(msgspec.json.encode(order))
     return folder / ORDER_FILE
@@ -44,7 +48,7 @@ def test_small_digits_take_the_place_of_mnist_and_that_is_said(tmp_path: Path) -
     task, said = made(ordered(tmp_path, LAYERS, name="MNIST", batch_size=256))
     assert shapes(task)[0] == (16, 64)
     assert "takes the 64 pixels of scikit-learn's digits in place of 784" in said
-    assert task.settings["steps"] == 10 * 6  # 1438 images in batches of 256
+    assert (task.settings["steps"], task.settings["local_steps"]) == (10, 6)  # 1438 images in batches of 256
     assert "epochs: 10 passes over the data, each 6 steps of 256 rows" in said
 
 
@@ -52,9 +56,34 @@ def test_a_classifier_takes_the_steps_of_plain_sgd(tmp_path: Path) -> None:
     write_mnist(tmp_path / "data" / "MNIST")
     task, said = made(ordered(tmp_path, LAYERS, name="MNIST", batch_size=16))
     rule = {"optimizer": "sgd", "beta1": 0.0, "learning_rate": 0.1, "learning_rate_schedule": "constant"}
-    rule |= {"measure": "gradients", "local_steps": 1, "population_limit": 1}
+    rule |= {"measure": "gradients", "population_limit": 1, "max_population": 1}
     assert rule.items() <= task.settings.items()
     assert "learning rate: 0.1 (sgd)" in said
+
+
+def test_a_lone_device_takes_many_steps_between_two_exchanges(tmp_path: Path) -> None:
+    write_mnist(tmp_path / "data" / "MNIST", n_training=38)
+    task, said = made(ordered(tmp_path, LAYERS, name="MNIST", batch_size=2))
+    local = {"local_steps": 10, "steps": 20, "sample_every": 2}
+    assert local.items() <= task.settings.items()
+    assert "10 passes over the data, each 20 steps of 2 rows" in said  # 19 are 38 rows
+    assert "exchanges: one after 10 steps" in said
+
+
+def test_devices_that_share_a_batch_exchange_each_step(tmp_path: Path) -> None:
+    write_mnist(tmp_path / "data" / "MNIST")
+    for n_devices, seats in ((2, 0), (1, 2)):
+        task, said = made(ordered(tmp_path, LAYERS, name="MNIST", batch_size=2, n_devices=n_devices, seats=seats))
+        assert {"local_steps": 1, "steps": 200, "sample_every": 20}.items() <= task.settings.items()
+        assert "exchanges" not in said
+
+
+@pytest.mark.parametrize(
+    ("per_epoch", "products", "expected"),
+    [(235, 3e7, 14), (240, 3e7, 16), (12, 3e7, 12), (1, 3e7, 1), (235, 1e9, 4), (235, 1e10, 1)],
+)
+def test_a_pass_over_the_data_is_nearly_whole_exchanges(per_epoch: int, products: float, expected: int) -> None:
+    assert local_steps_of(per_epoch, products) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,7 +98,10 @@ def test_a_model_that_is_split_takes_the_steps_of_one_that_is_not(tmp_path: Path
     write_mnist(tmp_path / "data" / "MNIST")
     whole, _ = made(ordered(tmp_path, LAYERS, name="MNIST", batch_size=16))
     task, said = made(ordered(tmp_path, LAYERS, name="MNIST", batch_size=16, seats=2))
-    assert task.settings == whole.settings
+    exchanges = {"local_steps", "steps", "sample_every"}
+    assert {task.settings[key] == whole.settings[key] for key in task.settings.keys() - exchanges} == {True}
+    assert [each.settings["steps"] for each in (task, whole)] == [30, 10]
+    assert [each.settings["local_steps"] for each in (task, whole)] == [1, 3]
     assert "pass through the devices by 16" in said
 
 
@@ -79,7 +111,7 @@ def test_files_of_mnist_are_trained_on_where_they_are(tmp_path: Path) -> None:
     task, said = made(path)
     assert shapes(task)[0] == (16, 784)
     assert "in place of" not in said
-    assert (task.settings["steps"], task.settings["learning_rate"], task.batch_size) == (2 * 3, 0.1, 16)
+    assert (task.settings["steps"], task.settings["learning_rate"], task.batch_size) == (2, 0.1, 16)
     assert "learning rate: 0.1" in said
     assert "quantization: 8 bits" in said
 

@@ -177,3 +177,11 @@ def test_where_results_are_audited_there_are_few_local_steps() -> None:
     with pytest.raises(ConfigError, match=refusal):
         settled(Sloping, local_steps=9)
     assert settled(Sloping, local_steps=9, audit=0.0)[0].strategy.local_steps == 9
+
+
+def test_plain_gradient_descent_takes_more_local_steps_where_results_are_audited() -> None:
+    config, _ = settled(Sloping, local_steps=16, optimizer="sgd", beta1=0.0)
+    assert (config.strategy.local_steps, strategy_of(config).most_local_steps) == (16, 16)
+    for n_local, beta1, most in ((17, 0.0, 16), (9, 0.9, 8)):
+        with pytest.raises(ConfigError, match=f"expected at most {most} where results are audited .*got {n_local}"):
+            settled(Sloping, local_steps=n_local, optimizer="sgd", beta1=beta1)

@@ -47,7 +47,7 @@ def test_steps_by_gradient_descent_are_those_of_a_loop() -> None:
     np.testing.assert_allclose(found.total, WEIGHTS - own, atol=1e-6)
 
 
-@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1.0, 1e12, 1e30])
 def test_gradients_of_any_size_keep_their_precision(scale: float) -> None:
     def gradients(own: Float32Array, number: int) -> LossGradients:
         del own, number
@@ -65,10 +65,11 @@ def test_the_optimizer_begins_anew_and_the_shared_weights_stay() -> None:
     assert np.abs(one.total).max() > 0.02
 
 
-def test_a_gradient_of_zeros_leads_nowhere() -> None:
+@pytest.mark.parametrize("size", [0.0, 1e-44])
+def test_gradients_that_are_as_good_as_zero_lead_nowhere(size: float) -> None:
     def gradients(own: Float32Array, number: int) -> LossGradients:
         del number
-        return LossGradients(np.ones(1, dtype=np.float32), np.zeros_like(own))
+        return LossGradients(np.ones(1, dtype=np.float32), np.full_like(own, size))
 
     found = steps_of(Adam(0.01), 3, gradients)
     np.testing.assert_array_equal(found.losses, np.ones(3, dtype=np.float32))
