@@ -4,6 +4,7 @@ import argparse
 import os
 import platform
 import unicodedata
+from typing import Literal
 
 from fedlearn.net.address import Address, parse_address
 from fedlearn.wire.messages import MAX_NAME_LENGTH
@@ -24,6 +25,31 @@ def add_task(parser: argparse._ActionsContainer, what: str) -> None:
     parser.add_argument(
         "--task", metavar="FILE.py:NAME", help=f"the file of the run's task, {what}; a run's folder alone runs no code"
     )
+
+
+def add_step(parser: argparse.ArgumentParser) -> None:
+    """The step whose weights a verb uses."""
+    parser.add_argument(
+        "--step",
+        type=step_or_best,
+        metavar="STEP",
+        help="the step whose weights are used, or 'best': of those that the run looked at, the one with the greatest "
+        "return or accuracy, else the least loss (default: the newest)",
+    )
+
+
+def step_or_best(text: str) -> int | Literal["best"]:
+    """The step that a flag names.
+
+    Raises:
+        argparse.ArgumentTypeError: it is neither a number nor 'best'.
+    """
+    if text == "best":
+        return "best"
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected the number of a step, or best, got {text!r}") from None
 
 
 def add_root(parser: argparse.ArgumentParser) -> None:

@@ -16,8 +16,9 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.es.replica import Replica
 from fedlearn.library.progress import is_watched
 from fedlearn.runs import run as runs_on_disk
+from fedlearn.runs.best import Step, number_of
 from fedlearn.runs.export import Format, export
-from fedlearn.runs.history import newest
+from fedlearn.runs.history import rebuilt_at
 from fedlearn.runs.plot import Axis, figure
 from fedlearn.runs.replaying import replaying
 from fedlearn.runs.run import Run, load_run_config
@@ -104,7 +105,7 @@ class Trained:
             ValueError: the model can't be exported in this format.
             StorageError: the file can't be written.
         """
-        done = export(self._run, Path(path) if path is not None else None, form)
+        done = export(self._run, Path(path) if path is not None else None, form, step=self.step)
         for note in done.notes:
             warnings.warn(note, stacklevel=2)
         return done.path
@@ -159,23 +160,28 @@ def load(
     *,
     runs: str | Path = "trainingRuns",
     task: Task | None = None,
+    step: Step = None,
     progress: bool | None = None,
 ) -> Trained:
     """The present state of a run: its number in the folder `runs`, "latest", or the path of its folder.
+
+    `step` is another one whose weights are wanted: its number, or "best" for the one that did best when the run looked
+    at its weights, by the greatest return or accuracy, else the least loss.
 
     A run folder can name a task's code, which is never executed; pass the `task` to have its metrics. The steps since
     the newest checkpoint are replayed; `progress` shows how far that is, by default in a terminal or notebook.
 
     Raises:
         StorageError: there is no such run, or its files are damaged.
-        ValueError: the task is not the run's.
+        ValueError: the task is not the run's, or nothing was measured that tells which step is best.
     """
     folder = resolve_run(Path(runs), str(run))
     named = NamedTask(task, f"a task of kind {task.kind}", source=b"") if task is not None else None
     found = runs_on_disk.load(folder, load_run_config(folder), task=named)
     is_shown = is_watched() if progress is None else progress
-    with replaying(Bars(stream=sys.stdout, quiet=not is_shown, redrawn=True), found) as progress_of_replay:
-        rebuilt = newest(found, progress=progress_of_replay)
+    until, bars = number_of(found, step), Bars(stream=sys.stdout, quiet=not is_shown, redrawn=True)
+    with replaying(bars, found, until=until) as progress_of_replay:
+        rebuilt = rebuilt_at(found, until, progress=progress_of_replay)
     for problem in rebuilt.problems:
         warnings.warn(problem, stacklevel=2)
     return Trained(found, rebuilt.holding.replica)

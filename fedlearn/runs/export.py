@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from fedlearn.es.layout import Float32Array
-from fedlearn.runs.history import StepDone, newest
+from fedlearn.runs.history import StepDone, rebuilt_at
 from fedlearn.runs.run import Run
 from fedlearn.storage.durable import write_durably
 from fedlearn.storage.logs.columns import columns_of
@@ -48,9 +48,15 @@ def format_of(path: Path | None) -> Format:
 
 
 def export(
-    run: Run, path: Path | None = None, form: Format | None = None, *, progress: StepDone | None = None
+    run: Run,
+    path: Path | None = None,
+    form: Format | None = None,
+    *,
+    step: int | None = None,
+    progress: StepDone | None = None,
 ) -> ExportedFile:
-    """Writes the run's newest weights, or its figures, in a format, which by default the ending of `path` says.
+    """Writes the run's weights at a step, by default the newest, or the figures of all steps, in a format, which
+    by default the ending of `path` says.
 
     Without a path the file is `run-<name>` with the format's ending, in the working directory.
 
@@ -64,7 +70,7 @@ def export(
         payload, n_lines = table(run.folder.metrics)
         write_durably(path, payload)
         return ExportedFile(path, f"the figures of {n_lines} steps")
-    rebuilt = newest(run, progress=progress)
+    rebuilt = rebuilt_at(run, step, progress=progress)
     replica = rebuilt.holding.replica
     about = {"run": run.folder.path.name, "step": str(replica.step), "digest": replica.digest.hex()}
     payload, notes = weights_as(run, replica.weights, form, about)

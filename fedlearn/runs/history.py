@@ -59,6 +59,15 @@ def back_to(run: Run, step: int, *, progress: StepDone | None = None) -> Rebuilt
     return rebuilt
 
 
+def rebuilt_at(run: Run, step: int | None, *, progress: StepDone | None = None) -> Rebuilt:
+    """The replica at a step, or the newest one.
+
+    Raises:
+        StorageError: it cannot be rebuilt.
+    """
+    return newest(run, progress=progress) if step is None else back_to(run, step, progress=progress)
+
+
 def replay(run: Run, *, until: int | None = None, threads: int = 0, progress: StepDone | None = None) -> Rebuilt:
     """The replica rebuilt from the first checkpoint, if possible genesis, after which the journal has all steps.
 

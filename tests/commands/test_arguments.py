@@ -4,7 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from fedlearn.commands.arguments import DEFAULT_RUNS, add_root, add_run, add_server, checked_name
+from fedlearn.commands.arguments import (
+    DEFAULT_RUNS,
+    add_root,
+    add_run,
+    add_server,
+    add_step,
+    checked_name,
+    step_or_best,
+)
 from fedlearn.commands.look.board import add_board
 from fedlearn.commands.train.hub import add_hub
 
@@ -31,6 +39,18 @@ def test_runs_are_where_the_environment_says(
     add_root(parser)
     assert parser.parse_args([]).runs == root
     assert parser.parse_args(["--runs", "here"]).runs == "here"
+
+
+@pytest.mark.parametrize(("flags", "expected"), [([], None), (["--step", "7"], 7), (["--step", "best"], "best")])
+def test_a_step_is_a_number_or_the_best(flags: list[str], expected: int | str | None) -> None:
+    parser = argparse.ArgumentParser()
+    add_step(parser)
+    assert parser.parse_args(flags).step == expected
+
+
+def test_a_step_of_another_name_is_refused() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected the number of a step, or best, got 'last'"):
+        step_or_best("last")
 
 
 def test_verb_that_looks_at_a_run_is_told_which() -> None:

@@ -68,9 +68,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reader")
     for name in ("tinyshakespeare.txt", "other.txt"):
         write_text(folder / name, 8000)
-    server = start(
-        "server.py", "--data", "other.txt", "--steps", str(STEPS), "--port", "0", *TINY, folder=folder, limit_s=LIMIT_S
-    )
+    flags = ("--data", "other.txt", "--steps", str(STEPS), "--sample-every", "1", "--port", "0", *TINY)
+    server = start("server.py", *flags, folder=folder, limit_s=LIMIT_S)
     with ended_at_exit(server):
         shown = output_of(server).read()
         assert server.wait(LIMIT_S) == 0, shown

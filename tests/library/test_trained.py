@@ -41,6 +41,22 @@ def test_a_run_is_found_by_path_number_and_as_the_latest(written: Trained, named
     assert found.settings == {**written.settings, "run": {**written.settings["run"], "step_num": 2}}
 
 
+def test_weights_of_an_earlier_step_are_had_and_exported(written: Trained, tmp_path: Path) -> None:
+    earlier = load(written.folder, step=1)
+    assert earlier.step == 1
+    assert earlier.digest != written.digest
+    one, two = earlier.export(tmp_path / "1.safetensors"), written.export(tmp_path / "2.safetensors")
+    assert one.read_bytes() != two.read_bytes()
+
+
+def test_the_best_step_of_a_run_that_looked_at_nothing_is_refused(fitted: Trained, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(fitted.folder, copy)
+    (copy / "samples.jsonl").unlink(missing_ok=True)
+    with pytest.raises(ValueError, match="got no figures; give the number of a step"):
+        load(copy, step="best")
+
+
 def test_replay_of_the_last_steps_is_shown_where_it_is_wanted(
     fitted: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""`fedlearn eval`: how good a run's newest weights are."""
+"""`fedlearn eval`: how good a run's weights are."""
 
 import argparse
 import sys
@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from fedlearn.commands.arguments import add_run, add_task
+from fedlearn.commands.arguments import add_run, add_step, add_task
 from fedlearn.commands.output import add_output, bars_of
 from fedlearn.data.sources import open_source
 from fedlearn.es.replica import Replica
 from fedlearn.runs import history
+from fedlearn.runs.best import Step, number_of
 from fedlearn.runs.replaying import replaying
 from fedlearn.runs.run import Run, find, needing_task, task_flag
 from fedlearn.tasks.kind import TextExaminer
@@ -23,6 +24,7 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
     """What is measured on."""
     add_run(parser)
     add_task(parser, "whose metrics are measured")
+    add_step(parser)
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object; its data is null for the run's held-out data"
     )
@@ -42,7 +44,7 @@ def eval_command(options: argparse.Namespace) -> int:
     if options.task is None and task_flag(chosen.folder, chosen.config):
         raise needing_task(chosen.folder, chosen.config, "measuring")
     bars = bars_of(options)
-    examiner, weights = chosen.prepared.examiner, newest(chosen, bars)
+    examiner, weights = chosen.prepared.examiner, replica_at(chosen, options.step, bars)
     with bars.bar("measuring", "bytes") as bar:
         if options.data is None:
             figures, source, note = examiner.validate(weights.weights, threads=0), "the run's held-out data", ""
@@ -77,10 +79,11 @@ def _reader(bar: Bar, texts: Source) -> Callable[[int], None]:
     return read
 
 
-def newest(chosen: Run, bars: Bars | None = None) -> Replica:
-    """The replica as the journal has it by now: up to a checkpoint's time newer than the newest checkpoint."""
-    with replaying(bars or Bars(), chosen) as progress:
-        rebuilt = history.newest(chosen, progress=progress)
+def replica_at(chosen: Run, step: Step, bars: Bars) -> Replica:
+    """The replica at a step; the newest is as the journal has it by now, newer than the newest checkpoint."""
+    until = number_of(chosen, step)
+    with replaying(bars, chosen, until=until) as progress:
+        rebuilt = history.rebuilt_at(chosen, until, progress=progress)
     for line in (*map(str, chosen.prepared.reasons), *rebuilt.problems):
         print(printable(line), file=sys.stderr)
     return rebuilt.holding.replica

@@ -1,4 +1,4 @@
-"""`fedlearn sample --video`: a film of what a run's newest policy does."""
+"""`fedlearn sample --video`: a film of what a run's policy does."""
 
 import argparse
 import os
@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedlearn.commands.look.evaluate import newest
+from fedlearn.commands.look.evaluate import replica_at
 from fedlearn.commands.output import bars_of
 from fedlearn.runs.run import find, needing_task, task_flag
 from fedlearn.tasks.film import Film
@@ -24,7 +24,7 @@ def film_command(options: argparse.Namespace) -> int:
     if options.task is None and task_flag(chosen.folder, chosen.config):
         raise needing_task(chosen.folder, chosen.config, "drawing")
     examiner, bars = chosen.prepared.examiner, bars_of(options)
-    replica = newest(chosen, bars)
+    replica = replica_at(chosen, options.step, bars)
     film = examiner.film(replica.weights)
     with bars.bar("drawing", "frames") as bar:
         n_frames, total = write_film(path, film, bar)

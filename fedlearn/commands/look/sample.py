@@ -1,4 +1,4 @@
-"""`fedlearn sample`: text that a run's newest weights write, by chance or by beam search, or a film of a policy."""
+"""`fedlearn sample`: text that a run's weights write, by chance or by beam search, or a film of a policy."""
 
 import argparse
 import sys
@@ -6,8 +6,8 @@ import sys
 import msgspec
 import numpy as np
 
-from fedlearn.commands.arguments import add_run, add_task
-from fedlearn.commands.look.evaluate import newest
+from fedlearn.commands.arguments import add_run, add_step, add_task
+from fedlearn.commands.look.evaluate import replica_at
 from fedlearn.commands.look.film import film_command
 from fedlearn.commands.output import add_output, bars_of
 from fedlearn.runs.run import find
@@ -27,6 +27,7 @@ _CONTROL_CHARACTERS = {
 def add_sample(parser: argparse.ArgumentParser) -> None:
     """How text is written."""
     add_run(parser)
+    add_step(parser)
     parser.add_argument("--prompt", default="", metavar="TEXT", help="text to go on from (default: a new line)")
     parser.add_argument(
         "--length",
@@ -90,7 +91,7 @@ def sample_command(options: argparse.Namespace) -> int:
             f"run {chosen.folder.path.name}: expected a model that writes text, got another; try eval, or --video"
         )
     bars = bars_of(options)
-    replica = newest(chosen, bars)
+    replica = replica_at(chosen, options.step, bars)
     print(f"run {chosen.folder.path.name}, step {replica.step}", file=sys.stderr)
     tokenizer = examiner.tokenizer
     prompt = tokenizer.encode(options.prompt)

@@ -3,8 +3,9 @@
 import argparse
 import shlex
 
-from fedlearn.commands.arguments import add_run
+from fedlearn.commands.arguments import add_run, step_or_best
 from fedlearn.commands.output import add_output, bars_of
+from fedlearn.runs.best import best_step
 from fedlearn.runs.replaying import replaying
 from fedlearn.runs.rollback import roll_back
 from fedlearn.runs.run import find, task_flag
@@ -16,19 +17,23 @@ from fedlearn.terminal import printable
 def add_rollback(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `fedlearn rollback`."""
     add_run(parser)
-    parser.add_argument("step", type=int, metavar="STEP", help="the step that the run is to go on with")
+    parser.add_argument(
+        "step", type=step_or_best, metavar="STEP", help="the step that the run is to go on with, or 'best' as for eval"
+    )
     add_output(parser)
 
 
 def rollback_command(options: argparse.Namespace) -> int:
     """`fedlearn rollback RUN STEP`: nothing is deleted; what is later lies in a folder of the run."""
     chosen = find(options.runs, options.run)
-    with lock_run(chosen.folder), replaying(bars_of(options), chosen, until=options.step) as progress:
-        aside = roll_back(chosen, options.step, progress=progress)
+    with lock_run(chosen.folder):
+        step = best_step(chosen) if options.step == "best" else options.step
+        with replaying(bars_of(options), chosen, until=step) as progress:
+            aside = roll_back(chosen, step, progress=progress)
     name = chosen.folder.path.name
     if aside.names:
         print(printable(f"set aside in {aside.folder}: {', '.join(aside.names)}"))
     flags = f"--resume {shlex.quote(str(chosen.folder.path))}{task_flag(chosen.folder, chosen.config)}"
     command = f"{invocation('serve')} {flags}"
-    print(printable(f"run {name} stands at step {options.step}; go on with: {command}"))
+    print(printable(f"run {name} stands at step {step}; go on with: {command}"))
     return 0

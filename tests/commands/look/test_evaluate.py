@@ -8,7 +8,10 @@ from fedlearn.commands.look.evaluate import eval_command
 from fedlearn.commands.look.sample import sample_command
 from fedlearn.runs import history
 from fedlearn.runs.run import Run, named_task
+from fedlearn.storage.durable import StorageError
 from fedlearn.storage.journal.segment import read_places, segments_in
+from fedlearn.storage.logs.lines import LineLog
+from fedlearn.storage.logs.samples import Sample
 from tests.commands.recorded_run import options_of
 from tests.run_folders import created, fit_task, task_config, write_text
 from tests.storage.journals import flip
@@ -26,6 +29,25 @@ def test_programs_are_told_figures_as_json(run: Run, capsys: pytest.CaptureFixtu
     told = json.loads(capsys.readouterr().out)
     figures = run.prepared.examiner.validate(history.newest(run).holding.replica.weights, threads=1)
     assert told == {"run": "1", "step": 5, "data": None, "figures": figures}
+
+
+@pytest.mark.parametrize("step", [2, "best"])
+def test_eval_measures_the_weights_of_a_step(run: Run, step: int | str, capsys: pytest.CaptureFixture[str]) -> None:
+    log = LineLog(run.folder.samples)
+    for at, bits in ((1, 3.0), (2, 2.0), (5, 2.5)):
+        log.append(Sample(step=at, time=0.0, figures={"bits_per_character": bits}, text=""))
+    log.close()
+    assert eval_command(options_of(run, step=step, json=True)) == 0
+    told = json.loads(capsys.readouterr().out)
+    weights = history.back_to(run, 2).holding.replica.weights
+    assert (told["step"], told["figures"]) == (2, run.prepared.examiner.validate(weights, threads=1))
+    assert told["figures"] != run.prepared.examiner.validate(history.newest(run).holding.replica.weights, threads=1)
+
+
+@pytest.mark.parametrize(("step", "reason"), [(6, "at most 5 from"), (0, "1 or more, where the run begins")])
+def test_a_step_that_the_run_does_not_have_is_refused(run: Run, step: int, reason: str) -> None:
+    with pytest.raises(StorageError, match=f"step: expected .*{reason}.*, got {step}"):
+        eval_command(options_of(run, step=step))
 
 
 def test_eval_measures_another_text(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

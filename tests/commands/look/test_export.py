@@ -15,6 +15,19 @@ def test_export_says_what_was_written(run: Run, tmp_path: Path, capsys: pytest.C
     assert path.exists()
 
 
+def test_the_weights_of_a_step_are_exported(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [tmp_path / name for name in ("two.safetensors", "newest.safetensors")]
+    for path, step in zip(paths, (2, None), strict=True):
+        assert export_command(options_of(run, to=str(path), format=None, step=step)) == 0
+    assert "with the weights of step 2 of run 1" in capsys.readouterr().out
+    assert paths[0].read_bytes() != paths[1].read_bytes()
+
+
+def test_figures_are_those_of_all_steps(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--step: expected none for csv, which has all steps, got 2; leave it out"):
+        export_command(options_of(run, to=str(tmp_path / "out.csv"), format=None, step=2))
+
+
 def test_figures_need_no_weights(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run.folder.genesis.unlink()
     damage_checkpoint(run)

@@ -8,6 +8,7 @@ import pytest
 from fedlearn.commands.look import film as module
 from fedlearn.commands.look.sample import sample_command
 from fedlearn.runs.run import Run, named_task
+from fedlearn.storage.durable import StorageError
 from tests.commands.recorded_run import options_of
 from tests.run_folders import created, task_config
 
@@ -77,6 +78,12 @@ def test_a_film_shows_an_episode_from_its_beginning_to_its_end(
     bright = [round(float((picture > 127).mean()) * 4) for picture in pictures]
     assert bright == [0, 1, 2, 3, 4]
     assert {file.suffix for file in folder.iterdir() if "out" in file.name} == {f".{ending}"}
+
+
+def test_a_film_is_of_the_step_that_is_wanted(folder: Path) -> None:
+    options = options_of(run_of(folder), video=str(folder / "out.gif"), task=f"{folder / 'drawn.py'}:task", step=3)
+    with pytest.raises(StorageError, match=r"step: expected one that can be rebuilt, at most 0 .*got 3"):
+        sample_command(options)
 
 
 def test_a_film_that_fails_leaves_the_last_one(folder: Path) -> None:

@@ -20,6 +20,11 @@ def test_sample_says_the_step_beside_the_text(run: Run, capsys: pytest.CaptureFi
     assert shown.err == "run 1, step 5\n"
 
 
+def test_sample_writes_with_the_weights_of_a_step(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sample_command(options_of(run, step=2)) == 0
+    assert capsys.readouterr().err == "run 1, step 2\n"
+
+
 def test_same_seed_writes_the_same_and_the_flags_change_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     def written(**options: float | None) -> str:
         assert sample_command(options_of(run, length=60, **options)) == 0

@@ -7,13 +7,15 @@ from fedlearn.commands.manage.rollback import rollback_command
 from fedlearn.runs.run import Run
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.durable import StorageError
+from fedlearn.storage.logs.lines import LineLog
+from fedlearn.storage.logs.samples import Sample
 from fedlearn.storage.runs import lock_run
 from fedlearn.system.invocation import invocation
 from tests.commands.recorded_run import options_of
 from tests.run_folders import reopened
 
 
-def options(run: Run, step: int) -> argparse.Namespace:
+def options(run: Run, step: int | str) -> argparse.Namespace:
     return argparse.Namespace(run="1", runs=run.config.run.runs, step=step)
 
 
@@ -29,6 +31,15 @@ def test_rollback_says_where_the_run_stands_and_what_was_set_aside(
     assert trainer.replica.step == 2
     assert replay_command(options_of(run)) == 0
     assert "step 2: digest" in capsys.readouterr().out
+
+
+def test_a_run_goes_back_to_its_best_weights(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    log = LineLog(run.folder.samples)
+    for step, bits in ((2, 3.0), (4, 2.0), (5, 2.5)):
+        log.append(Sample(step=step, time=0.0, figures={"bits_per_character": bits}, text=""))
+    log.close()
+    assert rollback_command(options(run, "best")) == 0
+    assert "run 1 stands at step 4; go on with" in capsys.readouterr().out
 
 
 def test_run_that_a_server_writes_is_not_taken_back(run: Run) -> None:
