@@ -31,7 +31,8 @@ def roll_back(run: Run, step: int, *, progress: StepDone | None = None) -> Aside
             aside.move(path)
     cut_journal(run.folder.journal, step, aside)
     for path in sorted(run.folder.path.glob("*.jsonl")):
-        cut_lines(path, step, aside)
+        # A look at weights has the number of the step that comes next, all others that of a step that was taken.
+        cut_lines(path, step + 1 if path == run.folder.samples else step, aside)
     write_durably(run.folder.config, context.config.encode())
     return aside
 

@@ -113,11 +113,11 @@ class Episodes:
 
     def _frames(self, env: Env[Any, Any], act: Callable[[Any], Any], seed: int) -> Iterator[Picture]:
         observation, total = env.reset(seed=seed)[0], 0.0
-        yield Picture(np.asarray(env.render(), dtype=np.uint8), total)
+        yield Picture(_drawn(env), total)
         for _ in range(self._max_steps):
             observation, reward, terminated, truncated, _ = env.step(act(observation))
             total += float(reward)
-            yield Picture(np.asarray(env.render(), dtype=np.uint8), total)
+            yield Picture(_drawn(env), total)
             if terminated or truncated:
                 break
         env.close()
@@ -163,3 +163,15 @@ def _made(env: MakeEnv) -> Env[Any, Any]:
         return gymnasium.make(env, disable_env_checker=True)
     except (gymnasium.error.Error, ImportError) as error:
         raise ValueError(f"env: expected a name that gymnasium can make, got {env!r}: {error}") from error
+
+
+def _drawn(env: Env[Any, Any]) -> NDArray[np.uint8]:
+    """The environment's picture of its state, [height, width, 3].
+
+    Raises:
+        ValueError: a package with which it draws is missing.
+    """
+    try:
+        return np.asarray(env.render(), dtype=np.uint8)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ValueError(f"env: expected all packages with which it draws, and one is missing: {error}") from error

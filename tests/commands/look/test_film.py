@@ -86,6 +86,13 @@ def test_a_film_is_of_the_step_that_is_wanted(folder: Path) -> None:
         sample_command(options)
 
 
+def test_a_package_for_drawing_that_is_missing_is_told(folder: Path) -> None:
+    missing = 'raise gymnasium.error.DependencyNotInstalled("no pygame, pip install it")\n        picture = np.zeros'
+    (folder / "drawn.py").write_text(DRAWN.replace("picture = np.zeros", missing))
+    with pytest.raises(ValueError, match=r"env: expected all packages with which it draws.* no pygame"):
+        filmed(folder, "out.gif")
+
+
 def test_a_film_that_fails_leaves_the_last_one(folder: Path) -> None:
     (folder / "out.gif").write_bytes(b"before")
     (folder / "drawn.py").write_text(

@@ -7,7 +7,7 @@ from fedlearn.commands.manage.rollback import rollback_command
 from fedlearn.runs.run import Run
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.durable import StorageError
-from fedlearn.storage.logs.lines import LineLog
+from fedlearn.storage.logs.lines import LineLog, read_lines
 from fedlearn.storage.logs.samples import Sample
 from fedlearn.storage.runs import lock_run
 from fedlearn.system.invocation import invocation
@@ -40,6 +40,7 @@ def test_a_run_goes_back_to_its_best_weights(run: Run, capsys: pytest.CaptureFix
     log.close()
     assert rollback_command(options(run, "best")) == 0
     assert "run 1 stands at step 4; go on with" in capsys.readouterr().out
+    assert [sample.step for sample in read_lines(run.folder.samples, Sample)] == [2, 4]
 
 
 def test_run_that_a_server_writes_is_not_taken_back(run: Run) -> None:
