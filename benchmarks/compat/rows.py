@@ -13,6 +13,7 @@ class Row(msgspec.Struct, frozen=True):
     what: str
     learner: str
     steps: int
+    """Steps of the run: of a hub's lone device as many as there were exchanges."""
     seconds: float
     """Seconds of training by the clock."""
     processor_s: float

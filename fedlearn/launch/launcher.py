@@ -43,7 +43,7 @@ class Launcher(Struct, frozen=True, kw_only=True):
 
     def launch(self) -> int:
         """Starts the volunteers or prints what does, and gives the exit code."""
-        raise NotImplementedError
+        raise NotImplementedError  # each launcher has its own
 
     def join(self, *defaults: str) -> list[str]:
         """Arguments of `fedlearn`, without a name; never a token, which everybody on a machine could read."""

@@ -165,12 +165,13 @@ def _plan(order: JobSpec, n_rows: int, asked: int, say: Callable[[str], None]) -
     per_epoch, n_local = math.ceil(n_rows / parts.n_rows), 1
     if order.takes_local_steps:
         n_local = local_steps_of(per_epoch, weights_between(order.asked.model_config.layer_sizes) * parts.n_rows)
-        per_epoch = math.ceil(per_epoch / n_local) * n_local
-    settings = _settings(order, per_epoch, parts, n_local)
+    n_exchanges = math.ceil(per_epoch / n_local)
+    settings = _settings(order, n_exchanges, parts, n_local)
     shared = (
         f"pass through the devices by {parts.batch_size}" if order.seats else f"devices share by {parts.batch_size}"
     )
-    say(f"epochs: {order.epochs} passes over the data, each {per_epoch} steps of {parts.n_rows} rows, which {shared}")
+    n_steps = n_exchanges * n_local
+    say(f"epochs: {order.epochs} passes over the data, each {n_steps} steps of {parts.n_rows} rows, which {shared}")
     if n_local > 1:
         say(f"exchanges: one after {n_local} steps, since one device takes them")
     say(f"learning rate: {settings['learning_rate']:g} ({settings['optimizer']})")
@@ -179,8 +180,9 @@ def _plan(order: JobSpec, n_rows: int, asked: int, say: Callable[[str], None]) -
     return parts.batch_size, settings
 
 
-def _settings(order: JobSpec, per_epoch: int, parts: BatchParts, n_local: int) -> dict[str, Setting]:
-    """Settings of a run whose step is `n_local` of plain PyTorch on the same rows."""
+def _settings(order: JobSpec, n_exchanges: int, parts: BatchParts, n_local: int) -> dict[str, Setting]:
+    """Settings of a run with `n_exchanges` steps in an epoch, each of which is `n_local` of plain PyTorch on the same
+    rows."""
     rate = order.training.learning_rate
     if order.asked.model_config.kind != "transformer":
         chosen: dict[str, Setting] = {"optimizer": "sgd", "beta1": 0.0, "learning_rate": rate or RATE}
@@ -193,8 +195,8 @@ def _settings(order: JobSpec, per_epoch: int, parts: BatchParts, n_local: int) -
         "measure": "gradients",
         "local_steps": n_local,
         "sum_bits": 8,
-        "steps": order.epochs * (per_epoch // n_local),
-        "sample_every": per_epoch // n_local,
+        "steps": order.epochs * n_exchanges,
+        "sample_every": n_exchanges,
         "population_limit": parts.n_members,
         "max_population": parts.n_members,  # devices that come later make no longer steps
         "time_per_step": 600.0,
