@@ -14,7 +14,6 @@ import pytest
 
 from fedlearn.net import channel as module
 from fedlearn.net.channel import Channel
-from fedlearn.net.memory import MemoryStream
 from fedlearn.net.tcp import TcpStream
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.encoding.frames import HEADER_BYTES
@@ -22,6 +21,7 @@ from fedlearn.wire.encoding.parcel import pack
 from fedlearn.wire.messages import Goodbye, Ping
 from fedlearn.wire.states import State
 from tests.loops import run
+from tests.net.memory_stream import MemoryStream
 from tests.net.peers import SOON_S, closed, joined
 from tests.net.scene import HELLO, MIB, N_BLOCKS, NEVER_S, PARCEL, fail, flooding, ignore
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from fedlearn.net.address import Address, fingerprint_of
-from fedlearn.net.memory import MemoryStream
 from fedlearn.net.stream import Stream
 from fedlearn.net.tcp import PIECE_BYTES, READ_LIMIT_BYTES, UNSENT_BYTES, TcpStream
 from fedlearn.net.tls import client_context, make_certificate, read_certificate, server_context
+from tests.net.memory_stream import MemoryStream
 
 Line = Callable[[], AbstractAsyncContextManager[tuple[Stream, Stream]]]
 MIB = 2**20

@@ -2,11 +2,11 @@ import asyncio
 
 import pytest
 
-from fedlearn.net.memory import MemoryStream
 from fedlearn.server import connection_policy as module
 from fedlearn.server.connection_policy import RESERVED_FILES, ConnectionPolicy
 from fedlearn.wire.connection import Connection
 from fedlearn.wire.messages import PROTOCOL_VERSION, Farewell, Hello
+from tests.net.memory_stream import MemoryStream
 from tests.patience import LIMIT_S
 
 resource = pytest.importorskip("resource")
