@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measure import parser_of, print_tables, use_processors
+from benchmarks.trust.false_results import falsify
 from fedlearn.coordination.audits.audit import Verdict, sum_difference
 from fedlearn.coordination.audits.tolerance import LOCAL_STEPS, Tolerance, Tolerances, tolerances_of
 from fedlearn.coordination.people.credit import Earned, Entry
@@ -30,7 +31,6 @@ from fedlearn.library.training import configured
 from fedlearn.runs.creation import create
 from fedlearn.runs.ledger import read_credit
 from fedlearn.server.training.trainer import Trainer
-from fedlearn.simulation.planting import falsify
 from fedlearn.simulation.swarm import Participant, Swarm
 from fedlearn.storage.logs.lines import LineLog, read_lines
 from fedlearn.tasks.blocks import Columns

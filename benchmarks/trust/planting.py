@@ -19,12 +19,12 @@ import numpy as np
 
 from benchmarks.measure import parser_of, print_tables, use_processors
 from benchmarks.text.rnn_run import RnnRun, config_of, create_run
+from benchmarks.trust.false_results import Planter
 from fedlearn.coordination.audits.audit import Verdict
 from fedlearn.coordination.audits.tolerance import tolerances_of
 from fedlearn.es.layout import Float32Array
 from fedlearn.runs.ledger import read_credit
 from fedlearn.server.training.trainer import Trainer
-from fedlearn.simulation.planting import Planter
 from fedlearn.simulation.swarm import Swarm
 from fedlearn.storage.logs.lines import read_lines
 from fedlearn.tasks.rnn.examiner import text_loss

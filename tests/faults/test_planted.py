@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import es_core
+from benchmarks.trust.false_results import Planter
 from fedlearn.client.performer import Computed
 from fedlearn.coordination.audits.audit import Verdict
 from fedlearn.coordination.audits.tolerance import tolerances_of
@@ -15,7 +16,6 @@ from fedlearn.coordination.people.credit import Earned, Entry
 from fedlearn.coordination.people.reputation import PROOF_GROUPS
 from fedlearn.runs.ledger import read_credit
 from fedlearn.runs.run import Run
-from fedlearn.simulation.planting import Planter
 from fedlearn.simulation.swarm import Participant
 from fedlearn.storage.logs.lines import LineLog, read_lines
 from fedlearn.wire.proof import Identity

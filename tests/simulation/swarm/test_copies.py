@@ -6,11 +6,11 @@ from random import Random
 import numpy as np
 import pytest
 
+from benchmarks.trust.false_results import Lie, falsify
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.audits.auditor import Auditor
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.server.training import trainer
-from fedlearn.simulation.planting import Lie, falsify
 from fedlearn.storage.logs.lines import read_lines
 from tests.run_folders import created, rnn_config
 from tests.simulation.swarm.stage import Stage, StageOf, slow_down

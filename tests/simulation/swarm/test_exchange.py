@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.trust.false_results import falsify
 from fedlearn.config import RunConfig
 from fedlearn.coordination.audits.audit import MOST_DIFFERENCE, Verdict
 from fedlearn.es.layout import Float32Array
@@ -13,7 +14,6 @@ from fedlearn.es.sums import exchange
 from fedlearn.es.sums.estimate import decode_estimate, encode_exactly
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.runs import history
-from fedlearn.simulation.planting import falsify
 from fedlearn.simulation.swarm import Participant
 from fedlearn.storage.journal.journal import read_journal
 from fedlearn.storage.logs.lines import read_lines

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.trust.false_results import falsify
 from fedlearn.coordination.audits.audit import Verdict
 from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.es.trials import TrialResults
-from fedlearn.simulation.planting import falsify
 from fedlearn.simulation.swarm import Participant
 from fedlearn.storage.logs.lines import read_lines
 from tests.run_folders import created, rnn_config

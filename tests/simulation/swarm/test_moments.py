@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from benchmarks.trust.false_results import falsify
 from fedlearn.coordination.audits.audit import Verdict
 from fedlearn.es.layout import Float32Array, Statistic
 from fedlearn.es.noise import TensorNoise
 from fedlearn.es.sums.moments import Int64Array, counted
 from fedlearn.runs import history
 from fedlearn.runs.run import Run
-from fedlearn.simulation.planting import falsify
 from fedlearn.simulation.swarm import Participant
 from fedlearn.storage.journal.journal import read_journal
 from fedlearn.storage.logs.lines import read_lines
