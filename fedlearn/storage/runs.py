@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import final
 
 import msgspec
 
@@ -11,84 +12,51 @@ from fedlearn.storage.durable import StorageError
 from fedlearn.system.files import lock_file
 
 
+@final
+class _Inside:
+    """The path of something in a run's folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: "RunFolder", kind: type["RunFolder"]) -> Path:
+        return run.path / self._name
+
+
 class RunFolder(msgspec.Struct, frozen=True):
     """The folder of one run, with the paths of what is in it."""
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        """The RunConfig as JSON; a folder is a run once it has this file."""
-        return self.path / "config.json"
-
-    @property
-    def genesis(self) -> Path:
-        """The checkpoint that the run started from."""
-        return self.path / "genesis.safetensors"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of the newest checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def origin(self) -> Path:
-        """The facts of the run that never change, as JSON; written once."""
-        return self.path / "origin.json"
-
-    @property
-    def journal(self) -> Path:
-        """Folder of the journal's segments."""
-        return self.path / "journal"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def status(self) -> Path:
-        """The present state of the run, for viewers."""
-        return self.path / "status.json"
-
-    @property
-    def samples(self) -> Path:
-        """Figures and texts of the unperturbed weights, a line for each time that they were evaluated."""
-        return self.path / "samples.jsonl"
-
-    @property
-    def reasons(self) -> Path:
-        """The reasons for the values that the run chose itself, as a JSON array."""
-        return self.path / "reasons.json"
-
-    @property
-    def changes(self) -> Path:
-        """Settings that an operator changed while the run went on."""
-        return self.path / "changes.jsonl"
-
-    @property
-    def orders(self) -> Path:
-        """Folder in which a running server looks for its operator's orders."""
-        return self.path / "orders"
-
-    @property
-    def credit(self) -> Path:
-        """The contributions of each identity, in lines of some steps each."""
-        return self.path / "credit.jsonl"
-
-    @property
-    def audits(self) -> Path:
-        """Results that were found false, one a line."""
-        return self.path / "audits.jsonl"
-
-    @property
-    def local_identity(self) -> Path:
-        """The private key of the server's own volunteers."""
-        return self.path / "identity.pem"
-
-    @property
-    def data(self) -> Path:
-        """Folder of the files that the task keeps: its data and tokenizer."""
-        return self.path / "data"
+    config = _Inside("config.json")
+    """The RunConfig as JSON; a folder is a run once it has this file."""
+    genesis = _Inside("genesis.safetensors")
+    """The checkpoint that the run started from."""
+    checkpoints = _Inside("checkpoints")
+    """Folder of the newest checkpoints."""
+    origin = _Inside("origin.json")
+    """The facts of the run that never change, as JSON; written once."""
+    journal = _Inside("journal")
+    """Folder of the journal's segments."""
+    metrics = _Inside("metrics.jsonl")
+    status = _Inside("status.json")
+    """The present state of the run, for viewers."""
+    samples = _Inside("samples.jsonl")
+    """Figures and texts of the unperturbed weights, a line for each time that they were evaluated."""
+    reasons = _Inside("reasons.json")
+    """The reasons for the values that the run chose itself, as a JSON array."""
+    changes = _Inside("changes.jsonl")
+    """Settings that an operator changed while the run went on."""
+    orders = _Inside("orders")
+    """Folder in which a running server looks for its operator's orders."""
+    credit = _Inside("credit.jsonl")
+    """The contributions of each identity, in lines of some steps each."""
+    audits = _Inside("audits.jsonl")
+    """Results that were found false, one a line."""
+    local_identity = _Inside("identity.pem")
+    """The private key of the server's own volunteers."""
+    data = _Inside("data")
+    """Folder of the files that the task keeps: its data and tokenizer."""
 
 
 def create_run(root: Path) -> RunFolder:
