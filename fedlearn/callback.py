@@ -5,7 +5,8 @@ its own.
 """
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -78,55 +79,25 @@ class Callback:
         """Called when the run is over, maybe by an error; nothing follows."""
 
 
+EVENTS = tuple(name for name in vars(Callback) if name.startswith("on_"))
+"""The names of the methods that callbacks have."""
+
+
 @final
 class Callbacks(Callback):
     """Several callbacks as one; a callback that raises an exception is dropped."""
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self._callbacks = tuple(callbacks)
+        for event in EVENTS:
+            setattr(self, event, partial(self._tell, event))
 
-    def on_begin(self, begun: Begun) -> None:
-        self._tell(lambda callback: callback.on_begin(begun))
-
-    def on_step(self, metrics: StepMetrics) -> None:
-        self._tell(lambda callback: callback.on_step(metrics))
-
-    def on_look(self, step: int) -> None:
-        self._tell(lambda callback: callback.on_look(step))
-
-    def on_examined(self, step: int, figures: Mapping[str, float], sample: str) -> None:
-        self._tell(lambda callback: callback.on_examined(step, figures, sample))
-
-    def on_checkpoint(self, step: int, path: Path) -> None:
-        self._tell(lambda callback: callback.on_checkpoint(step, path))
-
-    def on_join(self, name: str) -> None:
-        self._tell(lambda callback: callback.on_join(name))
-
-    def on_local_join(self, name: str) -> None:
-        self._tell(lambda callback: callback.on_local_join(name))
-
-    def on_leave(self, name: str, reason: str) -> None:
-        self._tell(lambda callback: callback.on_leave(name, reason))
-
-    def on_notice(self, text: str) -> None:
-        self._tell(lambda callback: callback.on_notice(text))
-
-    def on_problem(self, text: str) -> None:
-        self._tell(lambda callback: callback.on_problem(text))
-
-    def on_status(self, status: RunStatus) -> None:
-        self._tell(lambda callback: callback.on_status(status))
-
-    def on_end(self, reason: str) -> None:
-        self._tell(lambda callback: callback.on_end(reason))
-
-    def _tell(self, tell: Callable[[Callback], None]) -> None:
+    def _tell(self, event: str, *facts: object) -> None:
         for callback in self._callbacks:
             if callback not in self._callbacks:
                 continue  # dropped meanwhile, by what another one's failure led to
             try:
-                tell(callback)
+                getattr(callback, event)(*facts)
             except Exception as error:
                 self._drop(callback, error)
 
