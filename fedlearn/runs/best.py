@@ -1,7 +1,7 @@
 """The step of a run whose weights did best on held-out data."""
 
 import math
-from typing import Literal
+from typing import Literal, TypeVar
 
 from fedlearn.runs.run import Run
 from fedlearn.storage.logs.lines import read_lines
@@ -10,11 +10,13 @@ from fedlearn.storage.logs.samples import Sample
 SIGNS = {"return": 1.0, "accuracy": 1.0, "bits_per_character": -1.0, "loss": -1.0}
 """The figures by which weights can be compared, the first of which decides: 1 where more is better, else -1."""
 
+Number = TypeVar("Number", bound=int | None)
+
 Step = int | Literal["best"] | None
 """A step of a run: its number, the one with the best weights, or None for the newest."""
 
 
-def number_of(run: Run, step: Step) -> int | None:
+def number_of(run: Run, step: Number | Literal["best"]) -> Number | int:
     """The number of a step; None for the newest.
 
     Raises:

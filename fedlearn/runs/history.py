@@ -29,43 +29,23 @@ class Rebuilt(msgspec.Struct, frozen=True, eq=False):
     """Descriptions of the files that were passed over."""
 
 
-def newest(run: Run, *, progress: StepDone | None = None) -> Rebuilt:
-    """The replica at the end of the journal, from the newest good checkpoint on.
+def rebuilt_at(run: Run, step: int | None = None, *, progress: StepDone | None = None) -> Rebuilt:
+    """The replica at a step, by default at the end of the journal, from the newest good checkpoint that is not later.
 
     Raises:
-        StorageError: nothing can be rebuilt, or files are of another run.
+        StorageError: it cannot be rebuilt, or files are of another run.
     """
-    checkpoint, found = latest_checkpoint(run.folder)
-    problems = [*run.notices, *(f"checkpoint skipped: {problem}" for problem in found.values())]
-    return _rebuilt(run, checkpoint, problems, progress=progress)
-
-
-def back_to(run: Run, step: int, *, progress: StepDone | None = None) -> Rebuilt:
-    """The replica at a step, from the newest good checkpoint at or before it.
-
-    Raises:
-        StorageError: the step cannot be rebuilt.
-    """
-    if step < run.origin.step:
+    if step is not None and step < run.origin.step:
         raise StorageError(f"step: expected {run.origin.step} or more, where the run begins, got {step}")
     checkpoint, found = latest_checkpoint(run.folder, until=step)
     problems = [*run.notices, *(f"checkpoint skipped: {problem}" for problem in found.values())]
     rebuilt = _rebuilt(run, checkpoint, problems, until=step, progress=progress)
-    if (reached := rebuilt.holding.replica.step) != step:
+    if step not in (None, reached := rebuilt.holding.replica.step):
         raise StorageError(
             f"step: expected one that can be rebuilt, at most {reached} from {checkpoint.path}, got {step}"
             f"{''.join(f'; {problem}' for problem in rebuilt.problems)}; choose an earlier one"
         )
     return rebuilt
-
-
-def rebuilt_at(run: Run, step: int | None, *, progress: StepDone | None = None) -> Rebuilt:
-    """The replica at a step, or the newest one.
-
-    Raises:
-        StorageError: it cannot be rebuilt.
-    """
-    return newest(run, progress=progress) if step is None else back_to(run, step, progress=progress)
 
 
 def replay(run: Run, *, until: int | None = None, threads: int = 0, progress: StepDone | None = None) -> Rebuilt:

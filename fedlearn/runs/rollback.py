@@ -2,7 +2,7 @@
 
 import shlex
 
-from fedlearn.runs.history import StepDone, back_to
+from fedlearn.runs.history import StepDone, rebuilt_at
 from fedlearn.runs.run import Run
 from fedlearn.storage.aside import Aside
 from fedlearn.storage.checkpoint import checkpoint_at, checkpoints_in, step_of, write_checkpoint
@@ -21,7 +21,7 @@ def roll_back(run: Run, step: int, *, progress: StepDone | None = None) -> Aside
     Raises:
         StorageError: the step cannot be rebuilt, and nothing has changed; or the disk refuses.
     """
-    rebuilt = back_to(run, step, progress=progress)
+    rebuilt = rebuilt_at(run, step, progress=progress)
     aside, context = Aside(run.folder.path), run.context(step=step)
     if rebuilt.begun.step != step:
         snapshot = rebuilt.holding.replica.snapshot()

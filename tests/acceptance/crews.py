@@ -57,7 +57,7 @@ def digests_of_parts(folder: Path, *, seats: int) -> list[str]:
     run_folder = RunFolder(folder / "trainingRuns/1")
     config = load_run_config(run_folder)
     run = load(run_folder, config, task=load_task(config.run.task))
-    replica = history.newest(run).holding.replica
+    replica = history.rebuilt_at(run).holding.replica
     draftsman = CrewPlanner.of(run.prepared.invitation.attachment, seats=seats, wire="float32")
     draft = draftsman.draft([0] * seats)
     assert draft is not None

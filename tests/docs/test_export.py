@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedlearn.runs.export import export
-from fedlearn.runs.history import newest
+from fedlearn.runs.history import rebuilt_at
 from fedlearn.tasks.kind import TextExaminer
 from tests.commands.recorded_run import recorded_run
 from tests.docs.pages import REPOSITORY
@@ -44,7 +44,7 @@ def test_example_loads_a_run_and_predicts_as_it_does(
     exec(example, names)
     examiner = run.prepared.examiner
     assert isinstance(examiner, TextExaminer)
-    model = examiner.language_model(newest(run).holding.replica.weights)
+    model = examiner.language_model(rebuilt_at(run).holding.replica.weights)
     tokens = np.random.default_rng(1).integers(0, model.vocab_size, (3, 7)).astype(np.uint16)
     with torch.no_grad():
         logits, _ = names["network"](torch.from_numpy(tokens.astype(np.int64)))

@@ -8,7 +8,7 @@ from safetensors import safe_open
 
 from fedlearn.config import RunConfig
 from fedlearn.runs.export import export, weights_as
-from fedlearn.runs.history import newest
+from fedlearn.runs.history import rebuilt_at
 from fedlearn.runs.run import Run, named_task
 from fedlearn.tasks.rnn.layout import to_torch_names
 from tests.commands.recorded_run import recorded_run
@@ -27,7 +27,7 @@ def run(config: RunConfig) -> Run:
 
 def test_newest_weights_are_written_as_pytorch_names_them(run: Run, tmp_path: Path) -> None:
     done = export(run, tmp_path / "out.safetensors")
-    replica = newest(run).holding.replica
+    replica = rebuilt_at(run).holding.replica
     assert (done.path, done.content) == (tmp_path / "out.safetensors", "the state_dict, with the weights of step 5")
     expected = to_torch_names(run.prepared.objective.layout, replica.weights)
     found = safetensors.numpy.load_file(done.path)

@@ -85,7 +85,7 @@ def test_newest_reads_only_what_is_behind_the_newest_checkpoint(long: Run) -> No
         segment.write_bytes(b"")
     for path in checkpoints_in(long.folder)[:-1]:
         path.write_bytes(b"")
-    rebuilt = history.newest(long)
+    rebuilt = history.rebuilt_at(long)
     assert (rebuilt.holding.replica.step, rebuilt.holding.replica.digest) == (60, digest_at(long, 60))
     assert (rebuilt.begun.step, rebuilt.problems) == (50, ())
 
@@ -93,7 +93,7 @@ def test_newest_reads_only_what_is_behind_the_newest_checkpoint(long: Run) -> No
 @pytest.mark.parametrize(("damaged", "end"), [(12, 60), (49, 60), (52, 52), (50, 50)])
 def test_newest_goes_to_the_damage_behind_the_newest_checkpoint_and_tells(long: Run, damaged: int, end: int) -> None:
     damage_step(long, damaged)
-    rebuilt = history.newest(long)
+    rebuilt = history.rebuilt_at(long)
     assert (rebuilt.holding.replica.step, rebuilt.holding.replica.digest) == (end, digest_at(long, end))
     is_met = damaged >= 44  # in the segment that is read
     assert any("damaged at byte" in problem for problem in rebuilt.problems) == is_met
@@ -102,7 +102,7 @@ def test_newest_goes_to_the_damage_behind_the_newest_checkpoint_and_tells(long: 
 
 def test_newest_passes_over_a_damaged_checkpoint_and_tells(long: Run) -> None:
     flip(checkpoints_in(long.folder)[-1], -1)
-    rebuilt = history.newest(long)
+    rebuilt = history.rebuilt_at(long)
     assert (rebuilt.begun.step, rebuilt.holding.replica.digest) == (30, digest_at(long, 60))
     (problem,) = rebuilt.problems
     assert problem.startswith("checkpoint skipped: ")
@@ -114,7 +114,7 @@ def test_last_update_comes_from_the_checkpoint_where_no_step_follows(long: Run) 
     assert rebuilt.last is not None
     for segment in segments_in(long.folder.journal):
         segment.unlink()
-    alone = history.newest(long)
+    alone = history.rebuilt_at(long)
     assert alone.last is not None
     assert (alone.holding.replica.step, alone.last.step) == (50, 49)
     assert (alone.last.elapsed_s, alone.last.shaping_scale) == (rebuilt.last.elapsed_s, rebuilt.last.shaping_scale)
@@ -146,7 +146,7 @@ def test_every_step_is_compared_with_the_digest_that_the_journal_has_of_it(long:
         r"journal: expected step 61 to begin with digest [0-9a-f]{16}, as it was rebuilt, the journal has 0{16};"
     )
     with pytest.raises(StorageError, match=complaint):
-        history.newest(long)
+        history.rebuilt_at(long)
     with pytest.raises(StorageError, match=complaint):
         history.replay(long)
 
@@ -157,12 +157,12 @@ def test_mixed_runs_are_refused_with_the_file_that_is_foreign(long: Run, config:
     copy = long.folder.checkpoints / foreign.name
     copy.write_bytes(foreign.read_bytes())
     with pytest.raises(StorageError, match=f"{copy}: expected a checkpoint of this run"):
-        history.newest(long)
+        history.rebuilt_at(long)
     copy.unlink()
     last = segments_in(long.folder.journal)[-1]
     last.write_bytes((other.folder.journal / last.name).read_bytes())
     with pytest.raises(StorageError, match=f"{last}: expected a segment of this run"):
-        history.newest(long)
+        history.rebuilt_at(long)
     with pytest.raises(StorageError, match=f"{last}: expected a segment of this run"):
         history.replay(long)
     long.folder.genesis.write_bytes(other.folder.genesis.read_bytes())
@@ -187,12 +187,12 @@ def test_copy_of_a_run_that_went_on_otherwise_is_refused(long: Run) -> None:
     with pytest.raises(
         StorageError, match=r"expected step 61 to begin with digest .* are not of one run: restore both"
     ):
-        history.newest(long)
+        history.rebuilt_at(long)
 
 
 def test_progress_is_told_each_step(long: Run) -> None:
     steps: list[int] = []
-    history.newest(long, progress=steps.append)
+    history.rebuilt_at(long, progress=steps.append)
     assert steps == list(range(51, 61))
 
 
@@ -204,7 +204,7 @@ def test_checkpoint_whose_weights_are_not_those_of_its_digest_is_refused(long: R
     with pytest.raises(
         StorageError, match=f"{path}: expected weights of digest 0{{16}}, got .*; move it out of the folder"
     ):
-        history.newest(long)
+        history.rebuilt_at(long)
 
 
 def test_genesis_with_other_weights_than_the_run_was_begun_with_is_refused(long: Run) -> None:
@@ -218,5 +218,5 @@ def test_genesis_with_other_weights_than_the_run_was_begun_with_is_refused(long:
 
 def test_what_was_passed_over_when_the_run_was_opened_is_told(long: Run) -> None:
     long.folder.origin.unlink()
-    for rebuilt in (history.newest(reopened(long)), history.replay(reopened(long))):
+    for rebuilt in (history.rebuilt_at(reopened(long)), history.replay(reopened(long))):
         assert ["origin.json" in problem for problem in rebuilt.problems] == [True]

@@ -27,7 +27,7 @@ def files_of(run: Run) -> dict[Path, bytes]:
 
 
 @pytest.mark.parametrize("step", [0, 1, 10, 15, 25, 39, 40])
-def test_run_goes_on_from_the_step_it_was_taken_back_to(run: Run, step: int) -> None:
+def test_run_goes_on_from_the_step_it_was_taken_rebuilt_at(run: Run, step: int) -> None:
     digests = {line.step + 1: line.digest for line in read_last_metrics(run.folder.metrics, 100)}
     digests[0] = run.origin.digest
     aside = roll_back(run, step)
@@ -35,7 +35,7 @@ def test_run_goes_on_from_the_step_it_was_taken_back_to(run: Run, step: int) -> 
     assert all(line.step < step for line in read_last_metrics(run.folder.metrics, 100))
     assert all(step_of(path) <= step for path in checkpoints_in(run.folder))
     assert all((aside.folder / name).exists() for name in aside.names)
-    assert history.newest(reopened(run)).begun.step == (step if step < 40 else 40)
+    assert history.rebuilt_at(reopened(run)).begun.step == (step if step < 40 else 40)
     trainer, notices = Trainer.open(reopened(run))
     assert (trainer.replica.step, trainer.replica.digest.hex(), notices) == (step, digests[step], [])
     update = update_of(run, step, elapsed_s=1.5)
@@ -97,8 +97,8 @@ def test_kill_in_the_midst_leaves_a_run_that_goes_on(run: Run, monkeypatch: pyte
             break
         except KeyboardInterrupt:
             n_killed += 1
-        rebuilt = history.newest(reopened(run))
+        rebuilt = history.rebuilt_at(reopened(run))
         assert rebuilt.holding.replica.digest.hex() == digests[rebuilt.holding.replica.step]
         assert (rebuilt.holding.replica.step >= 5, rebuilt.problems) == (True, ())
     assert n_killed == 3
-    assert history.newest(reopened(run)).holding.replica.digest.hex() == digests[5]
+    assert history.rebuilt_at(reopened(run)).holding.replica.digest.hex() == digests[5]

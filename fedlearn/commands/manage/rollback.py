@@ -5,7 +5,7 @@ import shlex
 
 from fedlearn.commands.arguments import add_run, step_or_best
 from fedlearn.commands.output import add_output, bars_of
-from fedlearn.runs.best import best_step
+from fedlearn.runs.best import number_of
 from fedlearn.runs.replaying import replaying
 from fedlearn.runs.rollback import roll_back
 from fedlearn.runs.run import find, task_flag
@@ -27,7 +27,7 @@ def rollback_command(options: argparse.Namespace) -> int:
     """`fedlearn rollback RUN STEP`: nothing is deleted; what is later lies in a folder of the run."""
     chosen = find(options.runs, options.run)
     with lock_run(chosen.folder):
-        step = best_step(chosen) if options.step == "best" else options.step
+        step = number_of(chosen, options.step)
         with replaying(bars_of(options), chosen, until=step) as progress:
             aside = roll_back(chosen, step, progress=progress)
     name = chosen.folder.path.name

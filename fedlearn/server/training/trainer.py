@@ -27,7 +27,7 @@ from fedlearn.es.replica import START, Replica
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.net.address import Address, is_loopback
-from fedlearn.runs.history import Rebuilt, StepDone, newest
+from fedlearn.runs.history import Rebuilt, StepDone, rebuilt_at
 from fedlearn.runs.ledger import read_credit, reputations_of
 from fedlearn.runs.run import Run
 from fedlearn.server.training.changing import changed, changes_of, told
@@ -95,7 +95,7 @@ class Trainer(Keeper):
         Raises:
             StorageError: the run's files cannot be used.
         """
-        rebuilt = newest(run, progress=progress)
+        rebuilt = rebuilt_at(run, progress=progress)
         replica, aside, notices = rebuilt.holding.replica, Aside(run.folder.path), list(rebuilt.problems)
         # Only the newest few checkpoints are kept: damaged ones would replace good ones.
         for path in checkpoints_in(run.folder):

@@ -27,7 +27,7 @@ def test_eval_measures_the_weights_at_the_journals_end(run: Run, capsys: pytest.
 def test_programs_are_told_figures_as_json(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert eval_command(options_of(run, json=True)) == 0
     told = json.loads(capsys.readouterr().out)
-    figures = run.prepared.examiner.validate(history.newest(run).holding.replica.weights, threads=1)
+    figures = run.prepared.examiner.validate(history.rebuilt_at(run).holding.replica.weights, threads=1)
     assert told == {"run": "1", "step": 5, "data": None, "figures": figures}
 
 
@@ -39,9 +39,9 @@ def test_eval_measures_the_weights_of_a_step(run: Run, step: int | str, capsys: 
     log.close()
     assert eval_command(options_of(run, step=step, json=True)) == 0
     told = json.loads(capsys.readouterr().out)
-    weights = history.back_to(run, 2).holding.replica.weights
+    weights = history.rebuilt_at(run, 2).holding.replica.weights
     assert (told["step"], told["figures"]) == (2, run.prepared.examiner.validate(weights, threads=1))
-    assert told["figures"] != run.prepared.examiner.validate(history.newest(run).holding.replica.weights, threads=1)
+    assert told["figures"] != run.prepared.examiner.validate(history.rebuilt_at(run).holding.replica.weights, threads=1)
 
 
 @pytest.mark.parametrize(("step", "reason"), [(6, "at most 5 from"), (0, "1 or more, where the run begins")])

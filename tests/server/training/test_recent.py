@@ -6,7 +6,7 @@ import pytest
 
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
-from fedlearn.runs.history import newest
+from fedlearn.runs.history import rebuilt_at
 from fedlearn.server.training import recent as module
 from fedlearn.server.training.recent import RecentUpdates, ReplicaMessages
 from fedlearn.wire.encoding.parcel import pack
@@ -77,7 +77,7 @@ def test_update_of_another_step_than_the_next_begins_anew(updates: list[Update])
 
 def test_snapshot_is_packed_once_for_each_state_of_a_step(tmp_path: Path) -> None:
     run = created(task_config(tmp_path), fit_task())
-    holding = newest(run).holding
+    holding = rebuilt_at(run).holding
     messages, digest = ReplicaMessages(holding), holding.replica.digest
     first = messages.snapshot(digest)
     assert messages.snapshot(digest) is first
