@@ -40,9 +40,9 @@ with instrumented(INSTRUMENTED):
     from fedlearn.graphs.checks import check
     from fedlearn.graphs.graph import ArraySpec, Call, Graph, Value
     from fedlearn.tasks.blocks import NO_BLOCK, decode_block, encode_block
+    from fedlearn.tasks.parts import activations
     from fedlearn.tasks.registry import find_kind, kind_names
     from fedlearn.tasks.torch_graph.sharing import Attachment, unpacked
-    from fedlearn.wire.encoding import activations
     from fedlearn.wire.encoding.codec import decode, encode
     from fedlearn.wire.errors import RemoteProtocolError
     from fedlearn.wire.messages import FromClient, FromServer, Result

@@ -23,8 +23,8 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import LowRank, TensorNoise
 from fedlearn.graphs.graph import Graph
 from fedlearn.graphs.pieces import pieces
+from fedlearn.tasks.parts.activations import CODECS, ActivationCodec, decode, encode, member_bytes
 from fedlearn.tasks.torch_graph.export.export import export
-from fedlearn.wire.encoding.activations import CODECS, ActivationCodec, decode, encode, member_bytes
 
 TEXT = Path(__file__).parents[3] / "shared" / "data" / "tinyshakespeare.txt"
 BATCH = 4

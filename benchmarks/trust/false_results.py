@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlearn.client.volunteer import VolunteerReplica
-from fedlearn.coordination.effects import Compute, Evaluate, Passed
+from fedlearn.coordination.effects import Compute, Evaluate
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.simulation.swarm import Participant
+from fedlearn.tasks.parts.computation import Passed
 
 Allowed = Callable[[Float32Array, int], NDArray[np.float64]]
 """Gives the distance that is allowed for each group of losses [n_members], by a group's size."""

@@ -6,20 +6,10 @@ from typing import Protocol, final
 
 from fedlearn.client.progress import Contribution, credit_in_short, credit_in_words
 from fedlearn.client.volunteer import VolunteerReplica
-from fedlearn.coordination.effects import (
-    Build,
-    ClientEffect,
-    Compute,
-    Evaluate,
-    Forward,
-    Leave,
-    Link,
-    Notice,
-    Passed,
-    Reply,
-)
+from fedlearn.coordination.effects import Build, ClientEffect, Compute, Evaluate, Forward, Leave, Link, Notice, Reply
 from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.trials import TrialResults
+from fedlearn.tasks.parts.computation import Passed
 from fedlearn.terminal.drawing import LiveBlock
 from fedlearn.wire.messages import Activations, Message, Neighbours
 

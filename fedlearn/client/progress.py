@@ -6,9 +6,10 @@ from typing import final
 
 import numpy as np
 
-from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, Pass, TakeSeat
+from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, TakeSeat
 from fedlearn.es.replica import Replica
 from fedlearn.es.trials import TrialResults
+from fedlearn.tasks.parts.computation import Pass
 from fedlearn.terminal import counted, format_count, format_duration, format_figures, format_share
 from fedlearn.terminal.curve import RunningCurve
 from fedlearn.terminal.drawing import Goal, LiveBlock, Loss

@@ -4,27 +4,16 @@ from typing import final
 
 from es_core import usable_processors
 from fedlearn.client.lending.budget import BudgetError, MemoryBudget
-from fedlearn.client.seat_computation import SeatComputation
-from fedlearn.coordination.effects import (
-    Apply,
-    Begin,
-    Build,
-    Compute,
-    Evaluate,
-    Load,
-    Pass,
-    Passed,
-    StoreBlock,
-    TakeSeat,
-)
+from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, StoreBlock, TakeSeat
 from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
 from fedlearn.es.replica import Replica
 from fedlearn.es.trials import TrialResults
 from fedlearn.graphs.graph import GraphTooLargeError
 from fedlearn.tasks.blocks import block_name, decode_block
-from fedlearn.tasks.holding import Holding, Replicated
+from fedlearn.tasks.holding import Holding, PartHolding, Replicated
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.kind import Divides
+from fedlearn.tasks.parts.computation import Pass, Passed
 from fedlearn.tasks.registry import find_kind
 from fedlearn.tasks.task import Device
 from fedlearn.tasks.user.named_task import NamedTask
@@ -56,7 +45,7 @@ class VolunteerReplica:
         self._task = task
         self._device: Device = device
         self._holding: Holding | None = None
-        self._place: SeatComputation | None = None
+        self._seat: PartHolding | None = None
         """The part that this machine holds instead of a whole replica; else None."""
         self._invitation: Invitation | None = None
         self._refusal = "objective: expected a Welcome first"
@@ -65,7 +54,7 @@ class VolunteerReplica:
     @property
     def replica(self) -> Replica | None:
         """The replica, once there is one, or the part of it that is held here."""
-        held = self._place.holding if self._place is not None else self._holding
+        held = self._seat if self._seat is not None else self._holding
         return held.replica if held is not None and held.has_replica else None
 
     @property
@@ -80,21 +69,21 @@ class VolunteerReplica:
     @property
     def held(self) -> Held | None:
         """The step and digest of the replica's weights, computed anew; None where there is none."""
-        if self.replica is None or self._place is not None:
+        if self.replica is None or self._seat is not None:
             return None  # of a part nothing is kept for another conversation
         return Held(self.replica.step, self.replica.digest)
 
     @property
     def lacks(self) -> str:
         """The reason why this machine can't hold the whole model, while it waits for a part of it; else empty."""
-        is_waiting = self._invitation is not None and self._holding is None and self._place is None
+        is_waiting = self._invitation is not None and self._holding is None and self._seat is None
         return self._refusal if is_waiting else ""
 
     @property
     def unit(self) -> str:
         """The unit of the work of trials; empty before there is an objective."""
-        if self._place is not None:
-            return self._place.holding.part.unit
+        if self._seat is not None:
+            return self._seat.part.unit
         return self._holding.objective.unit if self._holding is not None else ""
 
     @property
@@ -116,9 +105,9 @@ class VolunteerReplica:
             case TakeSeat(seat):
                 self._take(seat)
                 return None
-            case Pass() if self._place is not None:
-                self._budget.check_pass(self._place.holding.part, compute.trials)
-                return self._place.passed(compute)
+            case Pass() if self._seat is not None:
+                self._budget.check_pass(self._seat.part, compute.trials)
+                return self._seat.passed(compute)
             case StoreBlock(block):
                 self._store(block)
                 return None
@@ -126,8 +115,8 @@ class VolunteerReplica:
                 return _checked(self._replicated().load(snapshot), snapshot.digest)
             case Begin(start):
                 return self._begin(start)
-            case Apply(update) if self._place is not None:
-                held = self._place.holding
+            case Apply(update) if self._seat is not None:
+                held = self._seat
                 self._budget.check_update(held.part, held.held(update.block), update)
                 return held.apply(update)
             case Apply(update):
@@ -150,8 +139,8 @@ class VolunteerReplica:
         kind = find_kind(invitation.kind)
         if not isinstance(kind, Divides):
             raise RemoteProtocolError(f"seat: expected a run whose model can be divided, got one of {invitation.kind}")
-        before: Replicated | None = self._place.holding if self._place is not None else self._holding
-        self._holding = self._place = None
+        before: Replicated | None = self._seat if self._seat is not None else self._holding
+        self._holding = self._seat = None
         part = kind.part(
             invitation,
             seat.cuts,
@@ -161,9 +150,16 @@ class VolunteerReplica:
             max_bytes=self._budget.max_bytes,
         )
         self._budget.check_layout(part.layout)
-        self._place = SeatComputation(part, seat, seed=invitation.seed, threads=self._threads, kept=KEPT_BLOCKS)
+        self._seat = PartHolding(
+            part,
+            seat.wire,
+            is_last=seat.place == len(seat.cuts),
+            seed=invitation.seed,
+            threads=self._threads,
+            kept=KEPT_BLOCKS,
+        )
         if before is not None:
-            self._place.holding.take_blocks(before)
+            self._seat.take_blocks(before)
 
     def _build(self, invitation: Invitation) -> None:
         """Makes the objective of a run; keeps what is held if the run is the same."""
@@ -171,7 +167,7 @@ class VolunteerReplica:
             return
         if self._missing:
             raise ValueError(self._missing)
-        self._holding, self._place, self._invitation = None, None, invitation
+        self._holding, self._seat, self._invitation = None, None, invitation
         kind = find_kind(invitation.kind)
         try:
             objective = kind.join(invitation, self._task, device=self._device, max_bytes=self._budget.max_bytes)
@@ -204,7 +200,7 @@ class VolunteerReplica:
 
     def _replicated(self) -> Replicated:
         """The blocks and the replica, of the whole model or of a part."""
-        return self._place.holding if self._place is not None else self._ready()
+        return self._seat if self._seat is not None else self._ready()
 
 
 def _checked(digest: bytes, expected: bytes) -> bytes:

@@ -11,8 +11,9 @@ from fedlearn.coordination.people.credit import Entry
 from fedlearn.coordination.people.roster import Held
 from fedlearn.coordination.steps.report import StepReport
 from fedlearn.es.snapshot import Snapshot
-from fedlearn.es.trials import TrialResults, Trials
+from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
+from fedlearn.tasks.parts.computation import Pass
 from fedlearn.wire.messages import Activations, DataBlock, Farewell, Message, Neighbours, Seat, Start, Welcome
 
 Peer = int
@@ -204,28 +205,6 @@ class TakeSeat(msgspec.Struct, frozen=True):
     """Client: hold this part of the model from now on; its weights follow."""
 
     seat: Seat
-
-
-class Pass(msgspec.Struct, frozen=True):
-    """Client: take some members through the part of the model that is held here, or back; the result is `Passed`."""
-
-    trials: Trials
-    block: bytes
-    payload: bytes
-    """Activations from the seat before; empty at the first seat."""
-    cotangents: bytes | None = None
-    """Cotangents from the next seat, where members come back; the last seat turns by itself."""
-    lease: Trials | None = None
-    """The whole lease, whose gradients are summed; None where members have noise."""
-
-
-class Passed(msgspec.Struct, frozen=True, eq=False):
-    """The result of a `Pass`."""
-
-    payload: bytes = b""
-    """Activations for the next seat, or cotangents for the one before; empty where there is nobody to send them to."""
-    results: TrialResults | None = None
-    """Losses, which only the last seat has, and at the end of a lease the sum of this part's gradients."""
 
 
 class Link(msgspec.Struct, frozen=True):

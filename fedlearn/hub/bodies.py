@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from fedlearn.graphs.planning.planner import MAX_MACHINES
-from fedlearn.wire.encoding.activations import ActivationCodec
+from fedlearn.tasks.parts.activations import ActivationCodec
 
 MAX_LAYERS = 16
 MAX_EPOCHS = 100_000

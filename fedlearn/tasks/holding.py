@@ -12,7 +12,10 @@ from fedlearn.es.sums.exact_sum import exact_sum
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import NO_BLOCK, Columns
-from fedlearn.tasks.objective import Objective, PartObjective
+from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.parts.activations import ActivationCodec
+from fedlearn.tasks.parts.computation import Pass, Passed, StageComputation
+from fedlearn.tasks.parts.objective import PartObjective
 
 
 class Replicated:
@@ -161,11 +164,21 @@ class Holding(Replicated):
 
 @final
 class PartHolding(Replicated):
-    """A part of the replica, and of the objective."""
+    """A part of the replica, and of the objective; members of a crew pass through it."""
 
-    def __init__(self, part: PartObjective, *, seed: int, threads: int = 0, kept: int = 0) -> None:
+    def __init__(
+        self,
+        part: PartObjective,
+        wire: ActivationCodec,
+        *,
+        is_last: bool,
+        seed: int,
+        threads: int = 0,
+        kept: int = 0,
+    ) -> None:
         super().__init__(part, seed=seed, threads=threads, kept=kept, whole=part.whole)
         self.part = part
+        self._stage = StageComputation(part, wire, is_last=is_last, threads=threads)
 
     def load(self, snapshot: Snapshot) -> bytes:
         digest = super().load(snapshot)
@@ -176,3 +189,11 @@ class PartHolding(Replicated):
         digest = super().apply(update)
         self.part.load(self.replica.weights)
         return digest
+
+    def passed(self, order: Pass) -> Passed:
+        """What the neighbours of this part are sent of some members, and what it reports itself.
+
+        Raises:
+            ValueError: what a neighbour sent contradicts the plan, or the data are not held here.
+        """
+        return self._stage.passed(order, self.block(order.block))

@@ -16,7 +16,8 @@ from fedlearn.tasks.blocks import Columns, NamedBlocks, block_name
 from fedlearn.tasks.film import Film
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.limits import UNBOUNDED
-from fedlearn.tasks.objective import Objective, PartObjective
+from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.parts.objective import PartObjective
 from fedlearn.tasks.reason import Reasons
 from fedlearn.tasks.task import Device
 from fedlearn.tasks.user.named_task import NamedTask

@@ -18,7 +18,7 @@ from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.sums.moments import NO_MOMENTS, Int64Array
 from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
-from fedlearn.wire.encoding.activations import ActivationCodec
+from fedlearn.tasks.parts.activations import ActivationCodec
 
 PROTOCOL_VERSION = 18
 

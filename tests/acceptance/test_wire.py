@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlearn.wire.encoding.activations import BLOCK, CODECS, ActivationCodec, needs_base
+from fedlearn.tasks.parts.activations import BLOCK, CODECS, ActivationCodec, needs_base
 from tests.acceptance.crews import write_task
 from tests.end_to_end.processes import ended_at_exit, fedlearn, output_of, start
 

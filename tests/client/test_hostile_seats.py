@@ -18,7 +18,7 @@ from tests.client.test_hostile_orders import Client
 pytest.importorskip("torch")
 
 from fedlearn.tasks.torch_graph.part import GraphPart
-from tests.client.test_seat_computation import snapshot
+from tests.tasks.parts.test_computation import snapshot
 from tests.tasks.torch_graph.shared import CUTS, attachment, task
 
 SEAT = Seat(1, CUTS, 1, 1, "float32", 8, 4, 1024, 0)

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from fedlearn.client.progress import LINE_INTERVAL_S, Contribution, credit_in_short, credit_in_words, share_of
-from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, Pass, TakeSeat
+from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, TakeSeat
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import Replica, genesis
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.tasks.invitation import Invitation
+from fedlearn.tasks.parts.computation import Pass
 from fedlearn.terminal.drawing import Goal
 from fedlearn.wire.messages import Credit, News, Seat, Start, Welcome
 

@@ -7,7 +7,8 @@ from fedlearn.es.trials import MAX_GROUP_MEMBERS, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.limits import PARAMETER_BYTES, UNBOUNDED
-from fedlearn.tasks.objective import Objective, PartObjective
+from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.parts.objective import PartObjective
 
 SNAPSHOTS_AT_ONCE = 4
 """Copies of a snapshot at the same time: its bytes, the decoded message, the new replica and the old one."""

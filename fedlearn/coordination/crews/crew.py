@@ -23,7 +23,7 @@ from fedlearn.coordination.work.way import (
     way_of,
 )
 from fedlearn.es.trials import Trials
-from fedlearn.wire.encoding.activations import ActivationCodec
+from fedlearn.tasks.parts.activations import ActivationCodec
 from fedlearn.wire.messages import Activations, Assignment, Result, Seat, Taken
 
 STALL_S = 30.0

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from fedlearn.wire.encoding.activations import ActivationCodec
+from fedlearn.tasks.parts.activations import ActivationCodec
 
 Tensors = tuple[str, ...]
 """Names of the tensors that a seat holds."""

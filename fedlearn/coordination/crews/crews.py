@@ -29,7 +29,7 @@ from fedlearn.coordination.people.membership import Membership
 from fedlearn.coordination.people.roster import Phase, Volunteer
 from fedlearn.coordination.work.way import Work, end_of
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.tasks.parts import part_layout
+from fedlearn.tasks.parts.layout import part_layout
 from fedlearn.wire.limits import LOADING_LIMIT_S, message_limit_s
 from fedlearn.wire.messages import Activations, Farewell, Ready, Result, Resync, Taken, Unreachable
 

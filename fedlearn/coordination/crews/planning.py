@@ -18,8 +18,8 @@ from fedlearn.graphs.planning.parts import ModelCosts, Needs
 from fedlearn.graphs.planning.planner import divide
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES, SUM_BYTES
+from fedlearn.tasks.parts.activations import ActivationCodec, member_bytes, needs_base
 from fedlearn.tasks.torch_graph.sharing import unpacked
-from fedlearn.wire.encoding.activations import ActivationCodec, member_bytes, needs_base
 
 NEEDS = Needs(PARAMETER_BYTES, MEMBERS_AT_LEAST)
 GRADIENT_NEEDS = Needs(PARAMETER_BYTES + SUM_BYTES, MEMBERS_AT_LEAST)

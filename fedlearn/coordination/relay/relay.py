@@ -19,7 +19,6 @@ from fedlearn.coordination.effects import (
     Compute,
     Leave,
     Load,
-    Passed,
     Reply,
     ServerEffect,
 )
@@ -31,6 +30,7 @@ from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import NO_BLOCK
+from fedlearn.tasks.parts.computation import Passed
 from fedlearn.wire.messages import Assignment, DataBlock, Farewell, Message, Ready, Seat, Welcome
 
 NO_SEAT = (

@@ -3,7 +3,7 @@
 import msgspec
 
 from fedlearn.es.sums.estimate import CodedEstimate
-from fedlearn.wire.encoding.activations import ActivationCodec
+from fedlearn.tasks.parts.activations import ActivationCodec
 from fedlearn.wire.messages import Activations
 
 

@@ -11,11 +11,11 @@ from typing import final
 
 import numpy as np
 
-from fedlearn.coordination.effects import Pass, Passed
 from fedlearn.coordination.work.flow import reach
 from fedlearn.coordination.work.way import MessageSizes, end_of, members_together, misfit_of
 from fedlearn.es.sums.estimate import NO_ESTIMATE
 from fedlearn.es.trials import Float32Array, Trials
+from fedlearn.tasks.parts.computation import Pass, Passed
 from fedlearn.wire.messages import Activations, Assignment, Message, Result, Seat, SeatBefore, Taken
 
 

@@ -2,10 +2,11 @@
 
 from typing import final
 
-from fedlearn.coordination.effects import ClientEffect, Evaluate, Pass, Passed, Reply
+from fedlearn.coordination.effects import ClientEffect, Evaluate, Reply
 from fedlearn.coordination.work.work import LineEvent
 from fedlearn.es.sums.exchange import SUM_SLICE_S
 from fedlearn.es.trials import TrialResults, Trials
+from fedlearn.tasks.parts.computation import Pass, Passed
 from fedlearn.wire.messages import Assignment, Message, Result
 
 SLICE_S = 0.25

@@ -2,11 +2,12 @@
 
 from typing import final
 
-from fedlearn.coordination.effects import ClientEffect, Evaluate, Pass, Passed
+from fedlearn.coordination.effects import ClientEffect, Evaluate
 from fedlearn.coordination.work.pipeline import Pipeline
 from fedlearn.coordination.work.route import ActivationRoute, unreachable
 from fedlearn.coordination.work.work import Heard, LineEvent, Linked, Unlinked
 from fedlearn.es.trials import TrialResults
+from fedlearn.tasks.parts.computation import Pass, Passed
 from fedlearn.wire.messages import Activations, Assignment, Message, Neighbours, Seat, Taken
 
 

@@ -8,8 +8,9 @@ from typing import Protocol
 
 import msgspec
 
-from fedlearn.coordination.effects import ClientEffect, Evaluate, Pass, Passed
+from fedlearn.coordination.effects import ClientEffect, Evaluate
 from fedlearn.es.trials import TrialResults
+from fedlearn.tasks.parts.computation import Pass, Passed
 from fedlearn.wire.messages import Activations, Message
 
 

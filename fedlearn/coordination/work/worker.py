@@ -19,8 +19,6 @@ from fedlearn.coordination.effects import (
     Leave,
     Load,
     Notice,
-    Pass,
-    Passed,
     Reply,
     StoreBlock,
     TakeSeat,
@@ -33,6 +31,7 @@ from fedlearn.coordination.work.work import LeasedWork, LineEvent
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update
+from fedlearn.tasks.parts.computation import Pass, Passed
 from fedlearn.wire.messages import (
     MAX_REASON_LENGTH,
     PROTOCOL_VERSION,

@@ -7,7 +7,7 @@ from fedlearn.coordination.crews.crew_plan import Tensors
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.server.training.recent import Outgoing
 from fedlearn.tasks.holding import Holding
-from fedlearn.tasks.parts import part_layout
+from fedlearn.tasks.parts.layout import part_layout
 from fedlearn.wire.encoding.parcel import pack
 
 

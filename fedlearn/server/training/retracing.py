@@ -11,9 +11,7 @@ from msgspec.structs import replace
 
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, compare, first_false
 from fedlearn.coordination.crews.summing import PartSums
-from fedlearn.coordination.effects import Pass
 from fedlearn.coordination.work.activation_log import ActivationLog
-from fedlearn.coordination.work.stage_computation import StageComputation
 from fedlearn.coordination.work.way import way_of
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.sums.estimate import CodedEstimate
@@ -21,7 +19,8 @@ from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.kind import Divides
-from fedlearn.tasks.objective import PartObjective
+from fedlearn.tasks.parts.computation import Pass, StageComputation
+from fedlearn.tasks.parts.objective import PartObjective
 from fedlearn.tasks.registry import find_kind
 from fedlearn.wire.errors import RemoteProtocolError
 

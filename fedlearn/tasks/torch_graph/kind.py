@@ -7,7 +7,8 @@ from fedlearn.config import RunConfig
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.kind import DataFolder, Kind, Measure, Prepared
 from fedlearn.tasks.limits import UNBOUNDED
-from fedlearn.tasks.objective import Objective, PartObjective
+from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.parts.objective import PartObjective
 from fedlearn.tasks.task import Device
 from fedlearn.tasks.torch_graph.sharing import received
 from fedlearn.tasks.user.named_task import NamedTask, check_identity

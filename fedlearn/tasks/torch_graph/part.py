@@ -20,8 +20,8 @@ from fedlearn.graphs.pieces import crossing_values, stages_of
 from fedlearn.graphs.shards import sharded
 from fedlearn.tasks.blocks import Columns, drawn_rows, group_words
 from fedlearn.tasks.limits import SUM_BYTES
-from fedlearn.tasks.objective import PartGradients, Values
-from fedlearn.tasks.parts import part_layout
+from fedlearn.tasks.parts.layout import part_layout
+from fedlearn.tasks.parts.objective import PartGradients, Values
 from fedlearn.tasks.passes import Passes
 from fedlearn.tasks.row_masks import RowReader
 from fedlearn.tasks.task import Device, Task
@@ -34,7 +34,7 @@ MOST_OF_A_MEMBER = 2.0**40
 
 @final
 class GraphPart:
-    """An implementation of `fedlearn.tasks.objective.PartObjective` for a stage of a graph."""
+    """An implementation of `fedlearn.tasks.parts.objective.PartObjective` for a stage of a graph."""
 
     def __init__(
         self,

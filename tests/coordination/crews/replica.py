@@ -16,7 +16,7 @@ from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.server.training.recent import Outgoing
 from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
-from fedlearn.wire.encoding.activations import ActivationCodec
+from fedlearn.tasks.parts.activations import ActivationCodec
 from fedlearn.wire.encoding.parcel import Parcel, pack
 from fedlearn.wire.messages import DataBlock
 

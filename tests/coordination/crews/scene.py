@@ -20,8 +20,6 @@ from fedlearn.coordination.effects import (
     Link,
     Load,
     Notice,
-    Pass,
-    Passed,
     Peer,
     Reply,
     TakeSeat,
@@ -35,6 +33,7 @@ from fedlearn.net.memory import MemoryLink
 from fedlearn.server.performer import ServerPerformer
 from fedlearn.simulation.kept import Kept
 from fedlearn.storage.logs.metrics import StepMetrics
+from fedlearn.tasks.parts.computation import Pass, Passed
 from fedlearn.wire.encoding.parcel import Parcel
 from fedlearn.wire.messages import Activations, Assignment, Farewell, Message, Neighbours
 from tests.coordination.coordinator.scene import PLAN, STRATEGY

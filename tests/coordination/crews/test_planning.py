@@ -14,7 +14,7 @@ from fedlearn.graphs.planning.fitting import Cutting, Cuttings, fitting_plan
 from fedlearn.graphs.planning.parts import Needs
 from fedlearn.graphs.shards import rows_of
 from fedlearn.tasks.invitation import Invitation
-from fedlearn.tasks.parts import part_layout
+from fedlearn.tasks.parts.layout import part_layout
 
 torch = pytest.importorskip("torch")
 
@@ -23,11 +23,11 @@ from torch import Tensor, nn  # noqa: E402
 from fedlearn.coordination.crews import planning as seating  # noqa: E402
 from fedlearn.coordination.crews.planning import MOST_AT_ONCE, MOST_PLANNED, CrewPlanner, crew_planner_of, undivided_of  # noqa: E402
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES  # noqa: E402
+from fedlearn.tasks.parts.activations import ActivationCodec  # noqa: E402
 from fedlearn.tasks.torch.supervised import supervised  # noqa: E402
 from fedlearn.tasks.torch_graph.part import GraphPart  # noqa: E402
 from fedlearn.tasks.torch_graph.sharing import unpacked  # noqa: E402
 from fedlearn.tasks.user.task_options import TaskOptions  # noqa: E402
-from fedlearn.wire.encoding.activations import ActivationCodec  # noqa: E402
 from tests.tasks.torch_graph.shared import N_PIECES, attachment, task  # noqa: E402
 
 NAMES = {tensor.name for tensor in task().layout.tensors}

@@ -7,7 +7,7 @@ from fedlearn.coordination.crews.crew import Crew, SeatHolder
 from fedlearn.coordination.crews.crew_plan import CrewPlan, StageSpec
 from fedlearn.coordination.crews.waiting import who_waits
 from fedlearn.coordination.people.roster import Volunteer
-from fedlearn.wire.encoding.activations import ActivationCodec
+from fedlearn.tasks.parts.activations import ActivationCodec
 from tests.coordination.crews.replica import N_SEATS
 from tests.coordination.crews.scene import Scene
 

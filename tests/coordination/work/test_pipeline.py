@@ -4,10 +4,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.coordination.effects import Pass, Passed
 from fedlearn.coordination.work.pipeline import Pipeline
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import TrialResults
+from fedlearn.tasks.parts.computation import Pass, Passed
 from fedlearn.wire.messages import Activations, Assignment, Result, Seat, Taken
 
 GROUP = 8

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from fedlearn.coordination.effects import Apply, Load, Notice, Pass, Passed, Reply, TakeSeat
+from fedlearn.coordination.effects import Apply, Load, Notice, Reply, TakeSeat
 from fedlearn.coordination.work.worker import Worker
 from fedlearn.es.trials import TrialResults
+from fedlearn.tasks.parts.computation import Pass, Passed
 from fedlearn.wire.messages import Activations, Proof, Ready, Result, Resync, Seat, Taken
 from tests.coordination.work.scene import (
     DATA,

@@ -2,9 +2,10 @@
 
 import pytest
 
-from fedlearn.coordination.effects import Forward, Link, Notice, Pass, Passed, Reply
+from fedlearn.coordination.effects import Forward, Link, Notice, Reply
 from fedlearn.coordination.work.stage import CrewStage
 from fedlearn.coordination.work.work import Heard, Linked, Unlinked
+from fedlearn.tasks.parts.computation import Pass, Passed
 from fedlearn.wire.messages import Activations, Neighbours, NextSeat, Seat, SeatBefore, Unreachable
 from tests.coordination.work.scene import FIRST, GROUP, assignment, of
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from fedlearn.coordination.effects import Pass, Passed
 from fedlearn.coordination.work.pipeline import Pipeline
 from fedlearn.coordination.work.way import leg_of, way_of
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.es.trials import TrialResults
+from fedlearn.tasks.parts.computation import Pass, Passed
 from fedlearn.wire.messages import Activations, Assignment, Message, Result, Seat, Taken
 
 FIRST, QUOTA, BATCH, WINDOW = 64, 8, 3, 2

@@ -10,11 +10,9 @@ from msgspec.structs import replace
 pytest.importorskip("torch")
 
 from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, compare
-from fedlearn.coordination.effects import Pass
 from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.coordination.work.activation_log import ActivationLog
-from fedlearn.coordination.work.stage_computation import StageComputation
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.sums.estimate import NO_ESTIMATE
@@ -23,10 +21,11 @@ from fedlearn.server.training.retracing import Retracer
 from fedlearn.tasks.blocks import block_name
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.invitation import Invitation
-from fedlearn.tasks.objective import PartObjective
+from fedlearn.tasks.parts.activations import ActivationCodec
+from fedlearn.tasks.parts.computation import Pass, StageComputation
+from fedlearn.tasks.parts.objective import PartObjective
 from fedlearn.tasks.torch_graph.part import GraphPart
 from fedlearn.tasks.user.task_objective import TaskObjective
-from fedlearn.wire.encoding.activations import ActivationCodec
 from fedlearn.wire.messages import Activations
 from tests.tasks.torch_graph.shared import CUTS, attachment, task
 

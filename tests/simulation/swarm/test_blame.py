@@ -11,10 +11,11 @@ import pytest
 pytest.importorskip("torch")
 
 from fedlearn.coordination.audits.audit import Verdict
-from fedlearn.coordination.effects import Compute, Pass, Passed
+from fedlearn.coordination.effects import Compute
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.es.trials import TrialResults
 from fedlearn.simulation.swarm import Participant
+from fedlearn.tasks.parts.computation import Pass, Passed
 from tests.simulation.swarm.stage import Stage, StageOf
 from tests.simulation.swarm.test_crews import exported_once, run_of
 

@@ -17,13 +17,14 @@ from torch import nn
 from fedlearn.client.performer import Computed
 from fedlearn.config import ConfigError
 from fedlearn.coordination.audits.audit import Verdict
-from fedlearn.coordination.effects import Compute, Pass, Passed
+from fedlearn.coordination.effects import Compute
 from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.es.trials import TrialResults
 from fedlearn.runs import history
 from fedlearn.runs.creation import create
 from fedlearn.runs.run import Run, load, load_run_config
 from fedlearn.simulation.swarm import Participant
+from fedlearn.tasks.parts.computation import Pass, Passed
 from fedlearn.tasks.torch.supervised import Supervised, supervised
 from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.tasks.user.task_kind import SUPERVISED

@@ -7,7 +7,7 @@ from fedlearn.es.sums.estimate import CodedEstimate, Dither, decode_estimate
 from fedlearn.es.sums.parts import join_parts
 from fedlearn.es.trials import Trials
 from fedlearn.graphs.graph import GraphError
-from fedlearn.tasks.objective import Values
+from fedlearn.tasks.parts.objective import Values
 
 torch = pytest.importorskip("torch")
 

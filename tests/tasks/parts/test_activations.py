@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedlearn.wire.encoding.activations import BLOCK, CODECS, ActivationCodec, decode, encode, member_bytes, needs_base
-from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
+from fedlearn.tasks.parts.activations import BLOCK, CODECS, ActivationCodec, decode, encode, member_bytes, needs_base
 
 Float32Array = NDArray[np.float32]
 
@@ -119,7 +118,7 @@ def test_bytes_of_another_length_are_refused(codec: ActivationCodec, change: int
     values, base = near_members((70,))
     data = encode(codec, values, base)
     data = data + bytes(change) if change > 0 else data[:change]
-    with pytest.raises(RemoteProtocolError, match=rf"expected \d+ bytes of {codec} for 4 members of \[70\], got"):
+    with pytest.raises(ValueError, match=rf"expected \d+ bytes of {codec} for 4 members of \[70\], got"):
         decode(codec, data, 4, (70,), base)
 
 
@@ -129,7 +128,7 @@ def test_a_scale_that_is_none_is_refused(codec: ActivationCodec, scale: float) -
     values, base = near_members((70,))
     data = bytearray(encode(codec, values, base))
     data[-4:] = np.array(scale, dtype="<f4").tobytes()
-    with pytest.raises(RemoteProtocolError, match=r"expected finite scales of at least 0, got .* block 1 of member 3"):
+    with pytest.raises(ValueError, match=r"expected finite scales of at least 0, got .* block 1 of member 3"):
         decode(codec, bytes(data), 4, (70,), base)
 
 
@@ -148,7 +147,7 @@ def test_differences_need_the_unperturbed_values(codec: ActivationCodec) -> None
     if needs_base(codec):
         data = encode(codec, values, base)
         for other in (None, base[:-1]):
-            with pytest.raises(LocalProtocolError, match="expected unperturbed values"):
+            with pytest.raises(AssertionError, match="differences to"):
                 encode(codec, values, other)
-            with pytest.raises(LocalProtocolError, match="expected unperturbed values"):
+            with pytest.raises(AssertionError, match="differences to"):
                 decode(codec, data, 4, (70,), other)

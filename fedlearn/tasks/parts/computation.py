@@ -7,20 +7,41 @@ from collections.abc import Mapping
 from math import prod
 from typing import final
 
+import msgspec
 import numpy as np
 
-from fedlearn.coordination.effects import Pass, Passed
 from fedlearn.es.sums.estimate import NO_ESTIMATE
 from fedlearn.es.trials import Float32Array, TrialResults, Trials
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.objective import PartObjective, Values
-from fedlearn.wire.encoding.activations import ActivationCodec, decode, encode, member_bytes, needs_base
-from fedlearn.wire.errors import RemoteProtocolError
+from fedlearn.tasks.parts.activations import ActivationCodec, decode, encode, member_bytes, needs_base
+from fedlearn.tasks.parts.objective import PartObjective, Values
 
 COTANGENT_SCALE = 2.0**10
 """The factor by which cotangents travel, since float16 has few digits below 6e-5, where those of a mean lie."""
 
 Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Pass(msgspec.Struct, frozen=True):
+    """An order to take some members through the part of a model that is held here, or back; the result is `Passed`."""
+
+    trials: Trials
+    block: bytes
+    payload: bytes
+    """Activations from the seat before; empty at the first seat."""
+    cotangents: bytes | None = None
+    """Cotangents from the next seat, where members come back; the last seat turns by itself."""
+    lease: Trials | None = None
+    """The whole lease, whose gradients are summed; None where members have noise."""
+
+
+class Passed(msgspec.Struct, frozen=True, eq=False):
+    """The result of a `Pass`."""
+
+    payload: bytes = b""
+    """Activations for the next seat, or cotangents for the one before; empty where there is nobody to send them to."""
+    results: TrialResults | None = None
+    """Losses, which only the last seat has, and at the end of a lease the sum of this part's gradients."""
 
 
 @final
@@ -45,7 +66,7 @@ class StageComputation:
         """What the neighbouring stages are sent of these members, and what this stage reports.
 
         Raises:
-            RemoteProtocolError: what a neighbouring stage sent contradicts the plan.
+            ValueError: what a neighbouring stage sent contradicts the plan.
         """
         if order.lease is None:
             return self._with_noise(order, data)
@@ -129,7 +150,7 @@ class StageComputation:
         wire = self._wire
         expected = group_bytes + n_members * sum(member_bytes(wire, shape) for shape in shapes.values())
         if len(payload) != expected:
-            raise RemoteProtocolError(
+            raise ValueError(
                 f"activations: expected {expected} bytes of {n_members} members as {wire}, got {len(payload)}; "
                 "all seats must have one plan"
             )
@@ -137,6 +158,6 @@ class StageComputation:
     def _value(self, data: bytes, n_members: int, shape: tuple[int, ...], base: Float32Array | None) -> Float32Array:
         try:
             return decode(self._wire, data, n_members, shape, base)
-        except RemoteProtocolError:
+        except ValueError:
             # Whoever made these lies, and is found by what comes of them: this machine only hands it on.
             return np.full((n_members, *shape), np.nan, dtype=np.float32)

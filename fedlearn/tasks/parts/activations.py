@@ -13,8 +13,6 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
-
 ActivationCodec = Literal["float32", "float16", "int8-delta", "int4-delta"]
 CODECS: tuple[ActivationCodec, ...] = get_args(ActivationCodec)
 
@@ -52,16 +50,12 @@ def encode(codec: ActivationCodec, values: Float32Array, base: Float32Array | No
     them.
 
     float16 has no finite number beyond 65504: what is larger arrives as infinite, and the member does not count.
-
-    Raises:
-        LocalProtocolError: the base is missing, or has another shape than a member's values.
     """
     if codec not in _BITS:
         with np.errstate(over="ignore"):
             return np.ascontiguousarray(values, dtype="<f4" if codec == "float32" else "<f2").tobytes()
-    if base is None or base.shape != values.shape[1:]:
-        got = None if base is None else base.shape
-        raise LocalProtocolError(f"{codec}: expected unperturbed values of {values.shape[1:]}, got {got}")
+    assert base is not None, "differences to nothing"
+    assert base.shape == values.shape[1:], "differences to values of another shape"
     with np.errstate(over="ignore", invalid="ignore"):
         differences = np.subtract(values, base, dtype=np.float32).reshape(len(values), -1)
     numbers, scales = _quantized(differences, _BITS[codec])
@@ -74,20 +68,19 @@ def decode(
     """Decodes the values of some members, [members, *shape].
 
     Raises:
-        LocalProtocolError: the base is missing, or has another shape.
-        RemoteProtocolError: the bytes are not so many members' values, or a scale is no scale.
+        ValueError: the bytes are not so many members' values, or a scale is no scale.
     """
     expected = n_members * member_bytes(codec, shape)
     if len(data) != expected:
-        raise RemoteProtocolError(
+        raise ValueError(
             f"activations: expected {expected} bytes of {codec} for {n_members} members of {list(shape)}, "
             f"got {len(data)}; both seats must have one plan"
         )
     if codec not in _BITS:
         floats = np.frombuffer(data, "<f4" if codec == "float32" else "<f2")
         return floats.astype(np.float32, copy=False).reshape(n_members, *shape)
-    if base is None or base.shape != shape:
-        raise LocalProtocolError(f"{codec}: expected unperturbed values of {shape}, got {getattr(base, 'shape', None)}")
+    assert base is not None, "differences to nothing"
+    assert base.shape == shape, "differences to values of another shape"
     return _differences(data, _BITS[codec], n_members, prod(shape)).reshape(n_members, *shape) + base
 
 
@@ -131,7 +124,7 @@ def _differences(data: bytes, bits: int, n_members: int, size: int) -> Float32Ar
     is_scale = np.isfinite(scales) & (scales >= 0)
     if not is_scale.all():
         member, block = np.argwhere(~is_scale)[0]
-        raise RemoteProtocolError(
+        raise ValueError(
             f"activations: expected finite scales of at least 0, got {scales[member, block]} for block {block} of "
             f"member {member}"
         )

@@ -6,7 +6,7 @@ import pytest
 
 from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.client.volunteer import VolunteerReplica
-from fedlearn.coordination.effects import Build, Load, Pass, Passed, StoreBlock, TakeSeat
+from fedlearn.coordination.effects import Build, Load, StoreBlock, TakeSeat
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import Replica, genesis
 from fedlearn.es.snapshot import Snapshot
@@ -14,15 +14,15 @@ from fedlearn.es.trials import Trials
 from fedlearn.graphs.codec import decode, encode
 from fedlearn.graphs.graph import ArraySpec, Call, GraphError
 from fedlearn.tasks.blocks import block_name, encode_block
+from fedlearn.tasks.holding import PartHolding
 from fedlearn.tasks.invitation import Invitation
-from fedlearn.tasks.objective import PartObjective
-from fedlearn.wire.encoding.activations import ActivationCodec, member_bytes
-from fedlearn.wire.errors import RemoteProtocolError
+from fedlearn.tasks.parts.activations import ActivationCodec, member_bytes
+from fedlearn.tasks.parts.computation import Pass, Passed
+from fedlearn.tasks.parts.objective import PartObjective
 from fedlearn.wire.messages import DataBlock, Seat, Welcome
 
 torch = pytest.importorskip("torch")
 
-from fedlearn.client.seat_computation import SeatComputation  # noqa: E402
 from fedlearn.tasks.torch_graph.part import GraphPart  # noqa: E402
 from fedlearn.tasks.torch_graph.sharing import Attachment  # noqa: E402
 from tests.tasks.torch_graph.shared import CUTS, attachment, task, weights  # noqa: E402
@@ -44,12 +44,12 @@ def snapshot(part: PartObjective) -> Snapshot:
     return whole.snapshot(part.whole.part([tensor.name for tensor in part.layout.tensors]))
 
 
-def place(number: int, wire: ActivationCodec = "float32") -> SeatComputation:
+def place(number: int, wire: ActivationCodec = "float32") -> PartHolding:
     """One that holds its weights and the data."""
     part = GraphPart(attachment(), CUTS, number, seed=3, device="cpu", max_bytes=2**40)
-    made = SeatComputation(part, seat(number, wire), seed=3, threads=1, kept=2)
-    made.holding.load(snapshot(part))
-    made.holding.store(BLOCK, COLUMNS)
+    made = PartHolding(part, wire, is_last=number == len(CUTS), seed=3, threads=1, kept=2)
+    made.load(snapshot(part))
+    made.store(BLOCK, COLUMNS)
     return made
 
 
@@ -83,8 +83,8 @@ def test_what_travels_in_short_errs_by_little_of_the_spread(wire: ActivationCode
 def test_the_base_is_sent_where_a_group_begins() -> None:
     first = place(0, "int8-delta")
     lengths = [len(first.passed(part_of(*span)).payload) for span in [(0, 3), (3, 3), (8, 3)]]
-    of_members = 3 * sum(member_bytes("int8-delta", shape) for shape in place(1).holding.part.receives.values())
-    of_base = sum(4 * int(np.prod(shape)) for shape in place(1).holding.part.receives.values())
+    of_members = 3 * sum(member_bytes("int8-delta", shape) for shape in place(1).part.receives.values())
+    of_base = sum(4 * int(np.prod(shape)) for shape in place(1).part.receives.values())
     assert lengths == [of_members + of_base, of_members, of_members + of_base]
 
 
@@ -92,7 +92,7 @@ def test_the_base_is_sent_where_a_group_begins() -> None:
 def test_activations_of_another_length_are_refused(wire: ActivationCodec) -> None:
     sent = place(0, wire).passed(part_of(0, 3)).payload
     for payload in (b"", sent[:-1], sent + b"\0"):
-        with pytest.raises(RemoteProtocolError, match=r"activations: expected \d+ bytes of 3 members"):
+        with pytest.raises(ValueError, match=r"activations: expected \d+ bytes of 3 members"):
             place(1, wire).passed(part_of(0, 3, payload))
 
 
@@ -130,7 +130,7 @@ def seated(max_bytes: int = 10**6) -> VolunteerReplica:
     made = volunteer(max_bytes)
     made.perform(TakeSeat(seat(0)))
     made.perform(StoreBlock(DataBlock(BLOCK, encode_block(COLUMNS))))
-    made.perform(Load(snapshot(place(0).holding.part)))
+    made.perform(Load(snapshot(place(0).part)))
     return made
 
 
