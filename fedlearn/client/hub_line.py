@@ -82,15 +82,15 @@ class HubLine:
         handlers = [urllib.request.ProxyHandler({})] if is_loopback(host) else []
         self._opener = urllib.request.build_opener(*handlers, _NoRedirect())
 
-    def register(self, name: str, job_id: int | None, verbs: Sequence[str] = ()) -> int:
-        """Registers this device, with the verbs that may be called; gives its number.
+    def register(self, name: str, job_id: int | None, verbs: Sequence[str] = (), port: int = 0) -> int:
+        """Registers this device, with the verbs that may be called; gives its number, which is `port` unless that is 0.
 
         Raises:
             HubError: the hub refuses.
             HubAwayError: no hub answers.
         """
         body: dict[str, Any] = {"name": name} | ({} if job_id is None else {"job_id": job_id})
-        body |= {"verbs": list(verbs)} if verbs else {}
+        body |= ({"verbs": list(verbs)} if verbs else {}) | ({"port": port} if port else {})
         answer = self._ask("POST", "/api/devices/register", body)
         if not isinstance(answer, dict) or not isinstance(answer.get("device_id"), int):
             raise HubAwayError("expected a hub's answer, got another")

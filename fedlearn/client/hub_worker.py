@@ -58,6 +58,7 @@ class HubWorker:
         *,
         name: str,
         job_id: int | None,
+        port: int = 0,
         arguments: Arguments,
         prepare: Prepare,
         terminal: Terminal,
@@ -65,8 +66,8 @@ class HubWorker:
         shares_log: bool = False,
     ) -> None:
         """A device that shares its log prints its volunteers' lines, and sends them to the hub; `prepare` gives pipes
-        of what they say then."""
-        self._line, self._name, self._job_id, self._arguments = line, name, job_id, arguments
+        of what they say then. `port` is the number that it wants of the hub; 0: any."""
+        self._line, self._name, self._job_id, self._port, self._arguments = line, name, job_id, port, arguments
         self._prepare, self._terminal, self._verbs = prepare, terminal, verbs
         self._calls: queue.Queue[AskedVerb] = queue.Queue()
         self._shares_log = shares_log
@@ -160,7 +161,7 @@ class HubWorker:
             try:
                 if self._number is None:
                     verbs = self._verbs.names() if self._verbs is not None else ()
-                    self._number = self._line.register(self._name, self._job_id, verbs)
+                    self._number = self._line.register(self._name, self._job_id, verbs, self._port)
                     self._answers.put(self._number)
                 work = self._line.work(self._number, has=self._server)
                 for call in work.calls:

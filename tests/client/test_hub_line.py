@@ -73,13 +73,13 @@ def test_a_device_registers_works_and_leaves(scene: Scene) -> None:
     line = HubLine(scene.url, b"device's")
     scene.say({"message": "Device registered", "device_id": 7})
     assert line.register("ada", 1) == 7
-    assert line.register("ada", None) == 7
+    assert line.register("ada", None, port=7) == 7
     scene.say({"state": "join", "job_id": 1, "server": "127.0.0.1:5001"})
     assert line.work(7, has="a b&c") == Work("join", 1, "127.0.0.1:5001")
     line.unregister(7, timeout_s=5)
     assert [(method, path, body) for method, path, body, _ in scene.asked] == [
         ("POST", "/api/devices/register", {"name": "ada", "job_id": 1}),
-        ("POST", "/api/devices/register", {"name": "ada"}),
+        ("POST", "/api/devices/register", {"name": "ada", "port": 7}),
         ("GET", "/api/devices/7/work?has=a+b%26c", None),
         ("DELETE", "/api/devices/7", None),
     ]

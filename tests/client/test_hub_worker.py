@@ -53,8 +53,8 @@ class Hub:
         self.calls: list[str] = []
         self.silence = threading.Event()
 
-    def register(self, name: str, job_id: int | None, verbs: Sequence[str] = ()) -> int:
-        self.calls.append(" ".join(["register", name, str(job_id), *verbs]))
+    def register(self, name: str, job_id: int | None, verbs: Sequence[str] = (), port: int = 0) -> int:
+        self.calls.append(" ".join(["register", name, str(job_id), *verbs, *([str(port)] if port else [])]))
         return self._next() if self.script and isinstance(self.script[0], int) else 7  # type: ignore[return-value]
 
     def work(self, device: int, *, has: str) -> Work:
@@ -118,7 +118,13 @@ def once(log: Path, line: str, count: int = 1) -> Callable[[], None]:
 
 
 def run(
-    hub: Hub, log: Path, *, job_id: int | None = 1, verbs: Verbs | None = None, shares_log: bool = False
+    hub: Hub,
+    log: Path,
+    *,
+    job_id: int | None = 1,
+    port: int = 0,
+    verbs: Verbs | None = None,
+    shares_log: bool = False,
 ) -> tuple[int, str]:
     said = io.StringIO()
 
@@ -131,6 +137,7 @@ def run(
         hub,  # type: ignore[arg-type]
         name="ada",
         job_id=job_id,
+        port=port,
         arguments=lambda server: [server],
         prepare=prepare,
         terminal=Terminal(stream=said, plain=True),
@@ -266,11 +273,11 @@ def test_a_hub_that_is_away_is_asked_again_and_the_work_goes_on(log: Path) -> No
     assert "no hub answers; asking again" in said
 
 
-def test_a_hub_that_was_started_again_is_registered_with_anew(log: Path) -> None:
+def test_a_hub_that_was_started_again_is_registered_with_anew_by_the_same_number(log: Path) -> None:
     hub = Hub(JOIN, once(log, "works for one"), HubError(404, "device 7: none"), 8, JOIN, LEAVE)
-    assert run(hub, log)[0] == 0
+    assert run(hub, log, port=5001)[0] == 0
     assert lines(log) == ["joined one", "works for one"]
-    assert [call for call in hub.calls if call.startswith("register")] == ["register ada 1"] * 2
+    assert [call for call in hub.calls if call.startswith("register")] == ["register ada 1 5001"] * 2
     assert hub.calls[-1] == "unregister 8"
 
 
@@ -282,8 +289,8 @@ def test_a_refusal_ends_it(log: Path) -> None:
 def test_a_job_that_is_not_there_ends_it(log: Path) -> None:
     hub = Hub()
 
-    def unknown(name: str, job_id: int | None, verbs: Sequence[str] = ()) -> int:
-        assert not verbs
+    def unknown(name: str, job_id: int | None, verbs: Sequence[str] = (), port: int = 0) -> int:
+        assert (len(verbs), port) == (0, 0)
         raise HubError(404, f"job {job_id}: there is none for {name}")
 
     hub.register = unknown  # type: ignore[method-assign]
@@ -309,7 +316,7 @@ from fedlearn.terminal import Terminal
 
 
 class Hub:
-    def register(self, name, job_id, verbs=()):
+    def register(self, name, job_id, verbs=(), port=0):
         return 7
 
     def work(self, device, *, has):

@@ -60,6 +60,9 @@ def add_join(parser: argparse.ArgumentParser) -> None:
         "--job", "--job-id", type=int, metavar="N", help="with --hub: work for this job only, and leave when it ends"
     )
     parser.add_argument(
+        "--port", type=int, metavar="N", help="with --hub: the number of this device there; nobody connects to it"
+    )
+    parser.add_argument(
         "--verbs",
         metavar="FOLDER",
         help="with --hub: executables of yours in this folder may be called by the hub's operator, by name, with "
@@ -130,12 +133,9 @@ def join_command(options: argparse.Namespace) -> int:
         return _ask_hub(options)
     if options.companion:
         end_with_input()
-    if options.job is not None and options.hub is None:
-        raise ValueError(f"--job: expected --hub with it, got {options.job} alone; name the hub, or a server's address")
-    if options.verbs is not None and options.hub is None:
-        raise ValueError(
-            f"--verbs: expected --hub with it, got {options.verbs} alone; only a hub's operator calls them"
-        )
+    for flag in ("job", "port", "verbs"):
+        if (given := getattr(options, flag)) is not None and options.hub is None:
+            raise ValueError(f"--{flag}: expected --hub with it, got {given} alone; name the hub")
     address, *others = addresses_of(options)
     name = checked_name(options.name)
     if options.threads < 0:
@@ -215,6 +215,7 @@ def _ask_hub(options: argparse.Namespace) -> int:
         line,
         name=name,
         job_id=options.job,
+        port=options.port or 0,
         arguments=arguments,
         prepare=prepare,
         terminal=terminal,

@@ -238,15 +238,17 @@ def test_what_a_hub_named_is_joined_as_any_server(join: Mock) -> None:
 
 
 def test_flags_of_other_clients_mean_the_same(device: Mock) -> None:
-    options = parsed("--api-url", "http://hub:4000", "--job-id", "3")
+    options = parsed("--api-url", "http://hub:4000", "--job-id", "3", "--port", "5001")
     options.given = []
     join_command(options)
-    assert (device.call_args.args[0].url, device.call_args.kwargs["job_id"]) == ("http://hub:4000", 3)
+    named = device.call_args.kwargs
+    assert (device.call_args.args[0].url, named["job_id"], named["port"]) == ("http://hub:4000", 3, 5001)
 
 
 def test_a_hub_and_a_server_are_not_both_joined(device: Mock) -> None:
     with pytest.raises(ValueError, match="--hub: expected no server's address"):
         join_command(parsed("--hub", "x", "--server", "far:12"))
-    with pytest.raises(ValueError, match="--job: expected --hub with it, got 3 alone"):
-        join_command(parsed("--job", "3", "far:12"))
+    for flag in ("job", "port", "verbs"):
+        with pytest.raises(ValueError, match=f"--{flag}: expected --hub with it, got 3 alone"):
+            join_command(parsed(f"--{flag}", "3", "far:12"))
     device.assert_not_called()
