@@ -171,13 +171,15 @@ def _of_arrays(name: str, arrays: Sequence[NDArray[Any]]) -> Images:
         ValueError: they are something else.
     """
     images, labels, held_out_images, held_out_labels = arrays
-    shapes = f"{images.shape}, {labels.shape}, {held_out_images.shape} and {held_out_labels.shape}"
+    given = ", ".join(f"{array.dtype} {array.shape}" for array in arrays)
     for some, of_them in ((images, labels), (held_out_images, held_out_labels)):
         are_images = some.dtype == np.uint8 and some.ndim in (3, 4) and some.shape[1:] == images.shape[1:] and some.size
         if not are_images or of_them.shape not in ((len(some),), (len(some), 1)) or of_them.dtype.kind not in "iu":
-            raise ValueError(f"{name}: expected bytes as images of one size with a whole number each, got {shapes}")
-        if int(of_them.min()) < 0:
-            raise ValueError(f"{name}: expected classes from 0, got {of_them.min()}")
+            raise ValueError(f"{name}: expected bytes as images of one size with a whole number each, got {given}")
+        if (least := _classes(of_them).min()) < 0:
+            raise ValueError(f"{name}: expected classes from 0, got {least}")
+    if labels.min() == labels.max():
+        raise ValueError(f"{name}: expected two classes or more to learn from, got {labels.min()} alone")
     return Images(
         name,
         _pixels(images),

@@ -3,10 +3,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedlearn.hub.bodies import Asked, RefusedError
 from fedlearn.hub.jobs.checks import check_job
+from fedlearn.hub.jobs.datasets import ARRAYS
 from fedlearn.hub.settings import HubSettings
 from tests.hub.digit_files import write_mnist
 
@@ -44,6 +47,35 @@ def test_files_are_read_when_the_job_is_made(settings: HubSettings) -> None:
     (settings.data / "KMNIST" / "t10k-labels-idx1-ubyte.gz").write_bytes(b"no file")
     with pytest.raises(RefusedError, match="expected an idx file"):
         check(settings, LAYERS, name="KMNIST")
+
+
+PIXELS, CLASSES = np.zeros((4, 28, 28), np.uint8), np.arange(4)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "classes", "message"),
+    [
+        (PIXELS, np.array(["a", "b", "c", "d"]), "y_train is of <U1; save it as whole numbers"),
+        (PIXELS, np.array(["a", "b", "c", "d"], object), "y_train is of object"),
+        (np.full((4, 28, 28), np.nan, np.float32), CLASSES, "x_train is of float32; save it as whole numbers, such"),
+        (PIXELS.astype(np.int32), CLASSES, "expected bytes as images .* got int32"),
+        (PIXELS, CLASSES[:3], r"a whole number each, got uint8 \(4, 28, 28\), int64 \(3,\)"),
+        (PIXELS, np.eye(4, dtype=np.int64), "a whole number each, got .* int64"),
+        (PIXELS[0], CLASSES, "as images of one size"),
+        (PIXELS[:0], CLASSES[:0], "as images of one size"),
+        (PIXELS, CLASSES - 1, "expected classes from 0, got -1"),
+        (PIXELS, CLASSES * 0 + 2, "expected two classes or more to learn from, got 2 alone"),
+        (PIXELS, CLASSES * 4, "layer_sizes: expected at least 13 last, a unit for each class, got 10"),
+    ],
+)
+def test_files_that_can_not_be_trained_on_are_refused_when_the_job_is_made(
+    settings: HubSettings, pixels: NDArray[Any], classes: NDArray[Any], message: str
+) -> None:
+    given: dict[str, Any] = dict(zip(ARRAYS, (pixels, classes) * 2, strict=True))
+    np.savez(settings.data / "MNIST.npz", **given)
+    with pytest.raises(RefusedError, match=message) as refused:
+        check(settings, LAYERS, name="MNIST")
+    assert refused.value.status == 400
 
 
 @pytest.mark.parametrize(

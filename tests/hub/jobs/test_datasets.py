@@ -57,11 +57,11 @@ def test_cifars_binary_files_are_read_the_last_of_them_held_out(
 ) -> None:
     (tmp_path / "CIFAR10").mkdir()
     for number, file in enumerate(files):
-        row = [9] * (n_labels - 1) + [number] + [7] * 3071 + [8]
-        (tmp_path / "CIFAR10" / file).write_bytes(bytes(row) * 2)
+        rows = [[9] * (n_labels - 1) + [label] + [7] * 3071 + [8] for label in (number, 99)]
+        (tmp_path / "CIFAR10" / file).write_bytes(bytes(rows[0] + rows[1]))
     found = images(tmp_path, name="CIFAR10")
-    assert found.labels.tolist() == [n for n in range(len(files) - 1) for _ in range(2)]
-    assert found.held_out_labels.tolist() == [len(files) - 1] * 2
+    assert found.labels.tolist() == [label for number in range(len(files) - 1) for label in (number, 99)]
+    assert found.held_out_labels.tolist() == [len(files) - 1, 99]
     assert (found.n_channels, found.images[0, -2:].tolist()) == (3, [7, 8])
     (tmp_path / "CIFAR10" / files[-1]).write_bytes(b"short")
     with pytest.raises(ValueError, match="as CIFAR's are, got 5 bytes"):
@@ -75,6 +75,7 @@ def test_cifars_binary_files_are_read_the_last_of_them_held_out(
         (np.zeros((2, 16), np.uint8), [0, 1]),
         (np.zeros((2, 4, 4), np.uint8), [0]),
         (np.zeros((2, 4, 4), np.uint8), [0, -1]),
+        (np.zeros((2, 4, 4), np.uint8), np.array([0, 2**64 - 1], np.uint64)),
         (np.zeros((0, 4, 4), np.uint8), np.zeros(0, np.int64)),
         (np.zeros((2, 5, 5), np.uint8), [0, 1]),
     ],
