@@ -230,7 +230,7 @@ class Jobs:
                 self._devices.wake()
             if (code := served.poll()) is not None:
                 del self._served[number]
-                if record.status == "training":
+                if record.status == "training" or self._is_done(record):
                     self._ended(record, code)
         for number in [number for number, due in self._due.items() if self._clock() >= due]:
             del self._due[number]
@@ -287,12 +287,17 @@ class Jobs:
         else:
             self.folder(record).say(f"all {record.seats} devices hold their parts")
 
+    def _is_done(self, record: JobRecord) -> bool:
+        """Whether its run has ended with all its steps, also those that were added."""
+        status = self.status(record)
+        return status is not None and status.state == "ended" and 0 < max(status.steps, record.steps) <= status.step
+
     def _ended(self, record: JobRecord, code: int) -> None:
-        """Handles a server that ended although nobody had asked it to."""
+        """Handles a server that ended although nobody had asked it to, or that had all its steps when it was."""
         status = self.status(record)
         if status is not None and status.state == "ended" and status.reason.startswith((DIVERGED, NO_LOSS)):
             self._end(record, "failed", status.reason)
-        elif status is not None and status.state == "ended" and 0 < status.steps <= status.step:
+        elif self._is_done(record):
             self._end(record, "completed", "")
         elif code == 0 or (code == GONE and status is not None and status.state == "ended"):
             self._end(record, "stopped", status.reason if status is not None else "its server was stopped")

@@ -254,6 +254,20 @@ def test_an_operator_stops_a_job_and_no_second_server_has_its_run(jobs: Jobs, se
         jobs.stop(created(jobs))
 
 
+def test_a_job_that_had_all_its_steps_when_it_was_stopped_is_completed(jobs: Jobs, settings: HubSettings) -> None:
+    record, _ = training(jobs, settings)
+    run = jobs.run(record)
+    assert run is not None
+    jobs.stop(record)
+    ended(run, step=30, steps=30)
+    jobs.tick()
+    assert (record.status, record.reason) == ("completed", "")
+    jobs.train(record, Training(epochs=3))
+    jobs.stop(record)  # before its server has said anything
+    jobs.tick()
+    assert (record.status, record.steps) == ("stopped", 60)
+
+
 def test_a_job_that_waits_for_its_restart_is_stopped_for_good(settings: HubSettings, devices: Devices) -> None:
     now = [0.0]
     jobs = Jobs(settings, devices, clock=lambda: now[0])
