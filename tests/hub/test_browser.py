@@ -17,7 +17,7 @@ from tests.acceptance.hubs import devices_of, hub_in
 from tests.board.browser import CHROMIUM, chromium, playwright
 from tests.board.folders import show_status, volunteer
 from tests.board.live import serving
-from tests.hub.conftest import Scripted
+from tests.hub.conftest import Scripted, ended
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -113,6 +113,23 @@ def test_a_job_is_made_by_the_form_trained_followed_and_deleted(live: Listening,
         row.get_by_role("button", name="Delete").click()
         expect(page.locator("#jobs tbody tr")).to_have_count(0)
         expect(page.locator("#note")).to_contain_text("its run 1 stays")
+
+
+def test_a_job_has_its_own_epochs_and_more_of_them_once_it_is_completed(live: Listening, settings: HubSettings) -> None:
+    with page_at(live.url) as page:
+        expect, row = playwright.expect, page.locator("#jobs tbody tr").first
+        page.locator("#what").select_option("text")
+        page.get_by_role("button", name="Create").click()
+        row.get_by_role("button", name="Train").click()
+        expect(row).to_contain_text("training")
+        server = Scripted.started[-1]
+        ended(server.begin(settings), step=30, steps=30)
+        server.code = 0
+        expect(row).to_contain_text("completed")
+        row.get_by_role("button", name="Train").click()
+        expect(row).to_contain_text("training")
+    record = live.hub.jobs.get(1)
+    assert (record.epochs, record.steps) == (6, 60)
 
 
 def test_a_job_is_reviewed_and_started_on_the_devices_that_are_marked(live: Listening) -> None:

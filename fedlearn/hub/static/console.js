@@ -49,7 +49,7 @@ by("review").addEventListener("click", () => {
     Batch: data.batch_size ?? "its own",
     Parallelism: by("parallelism").selectedOptions[0].textContent,
     Devices: chosen().map((device) => `${device.device_id} · ${device.name}`).join(", ") || "none yet",
-    Epochs: epochs,
+    Epochs: epochs ?? "its own",
     "Learning rate": rate ?? "its own",
   };
   by("plan").replaceChildren(...Object.entries(facts).flatMap(([name, value]) => [element("dt", name), element("dd", String(value))]));

@@ -38,15 +38,15 @@ export function button(text, act) {
 }
 
 export function training() {
-  const rate = by("rate").valueAsNumber;
-  return { epochs: by("epochs").valueAsNumber || 10, ...(rate > 0 && { learning_rate: rate }) };
+  const [epochs, rate] = [by("epochs").valueAsNumber, by("rate").valueAsNumber];
+  return { ...(epochs > 0 && { epochs }), ...(rate > 0 && { learning_rate: rate }) };
 }
 
 function actions(job) {
   const number = job.job_id;
   const found = [];
   if (["created", "initialized"].includes(job.status)) found.push(button("Initialize", () => ask("POST", `api/network/initialize/${number}`)));
-  if (!["training", "completed"].includes(job.status)) found.push(button("Train", async () => {
+  if (job.status !== "training") found.push(button("Train", async () => {
     const told = await ask("POST", `api/network/train/${number}`, training());
     follow(number);
     return told;
