@@ -22,6 +22,7 @@ from fedlearn.storage.runs import RunFolder
 from fedlearn.storage.status import read_status
 from fedlearn.system.children import Restarts
 from fedlearn.system.signals import how_it_ended
+from fedlearn.terminal.figures import counted
 
 MAX_JOBS = 10_000
 MAX_TRAINING = 16
@@ -137,7 +138,7 @@ class Jobs:
         record.seats = n_devices if split and n_devices > 1 else 0
         self._change(record, "initialized")
         how = "which hold the model between them" if record.seats else "each with the whole model"
-        self.folder(record).say(f"initialized with {n_devices} devices, {how}")
+        self.folder(record).say(f"initialized with {counted(n_devices, 'device')}, {how}")
 
     def train(self, record: JobRecord, training: Training) -> None:
         """Starts the job's server, goes on with one that was stopped, or trains a completed one for more epochs.

@@ -71,6 +71,7 @@ def test_layers_are_given_before_they_are_trained(jobs: Jobs, devices: Devices) 
         devices.register(Registration(), address="", now=0.0)
         jobs.initialize(record, split=split)
         assert record.seats == seats
+    assert "initialized with 1 device, each with the whole model\n" in jobs.folder(record).log.read_text()
     assert (record.status, devices.all()[0].job_id) == ("initialized", 1)
     jobs.train(record, Training())
     assert (record.status, record.n_local) == ("training", 0)
