@@ -1,6 +1,7 @@
 """Volunteers that are started by many hands, and come back when they are killed."""
 
 import json
+import re
 import signal
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ import psutil
 import pytest
 
 from tests.acceptance.programs import EXAMPLES, FEDLEARN, STEPS_OF_A_THIRD_S, TORCHRUN, VALLEY, begin, begin_anew, below
+from tests.acceptance.slurm import skip_without_slurm, slurm_in
 from tests.end_to_end.processes import (
     ended_at_exit,
     fedlearn,
@@ -54,6 +56,35 @@ def test_processes_of_srun_are_a_server_and_its_volunteers(tmp_path: Path) -> No
         digests = {final_digest(rank) for rank in ranks[1:]}
         assert ranks[0].wait(LIMIT_S) == 0
     assert digests == {metrics_of(tmp_path)[-1]["digest"]}
+
+
+@pytest.mark.long
+def test_slurm_starts_ranks_and_an_array_of_volunteers(tmp_path: Path) -> None:
+    skip_without_slurm()
+    flags = ("--threads", "1", "--steps", "60", *STEPS_OF_A_THIRD_S)
+    with slurm_in(tmp_path / "slurm") as environ:
+        srun = ("srun", "--ntasks=3", *FEDLEARN, "rank", VALLEY, *flags)
+        ranks = begin_anew(*srun, folder=tmp_path, environ=environ)
+        with ended_at_exit(ranks):
+            said = output_of(ranks).read()
+            assert ranks.wait() == 0, said
+        assert set(re.findall(r"this machine took .* with digest (\w+)", said)) == {metrics_of(tmp_path)[-1]["digest"]}
+        assert "2 volunteers" in said
+
+        server = begin(
+            *FEDLEARN, "serve", "--task", VALLEY, "--port", "0", "--volunteers", "0", *flags, folder=tmp_path
+        )
+        with ended_at_exit(server):
+            port, _ = wait_for(server, r"listening on 127\.0\.0\.1:(\d+)")
+            order = ("--count", "2", "--server", f"127.0.0.1:{port}", "--memory", "1GB", "--", "--task", VALLEY)
+            (tmp_path / "array.sh").write_text(fedlearn("launch", "slurm", *order, folder=tmp_path))
+            sent = begin_anew("sbatch", "array.sh", folder=tmp_path, environ=environ)
+            with ended_at_exit(sent):
+                assert sent.wait() == 0, output_of(sent).read()
+            joined = {wait_for(server, r"(slurm-\S+) joined")[0] for _ in range(2)}
+            wait_for(server, "all 60 steps are done")
+            assert server.wait(LIMIT_S) == 0
+    assert len(joined) == 2
 
 
 @pytest.mark.long
