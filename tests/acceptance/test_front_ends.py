@@ -119,8 +119,9 @@ def vocabulary_gang(name: str, n_processes: int, folder: Path, *flags: str) -> s
         return said_by(process)
 
 
-def test_a_vocabulary_in_shards_has_the_losses_of_one_process(tmp_path: Path) -> None:
-    said = vocabulary_gang("tp.py", 2, tmp_path, "--check")
+@pytest.mark.parametrize("check", ["--check", pytest.param("--check=100", marks=pytest.mark.long)])
+def test_a_vocabulary_in_shards_has_the_losses_of_one_process(tmp_path: Path, check: str) -> None:
+    said = vocabulary_gang("tp.py", 2, tmp_path, check)
     assert "1 crews of 2 shards" in said
     assert "largest difference of losses from one process: 0;" in said
     digests = re.findall(r"(?:shards; digest|its digest is) ([0-9a-f]{16})", said)
