@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fedlearn.runs.run import Run
-from tests.board.browser import CHROMIUM, chromium, playwright
+from tests.board.browser import CHROMIUM, browser, page_in, playwright
 from tests.board.conftest import TOKEN
 from tests.board.folders import append, metrics_of, show_status, volunteer, write_sample, write_steps
 from tests.board.live import listening_board
-from tests.patience import LIMIT_S
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
+
+__all__ = ["browser"]
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 
@@ -34,16 +35,10 @@ def address(root: Path, run: Run) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(address: str) -> Iterator["Page"]:
+def page(address: str, browser: "Browser") -> Iterator["Page"]:
     """The page, whose errors fail the test."""
     said: list[str] = []
-    with chromium() as browser:
-        opened = browser.new_page(viewport={"width": WIDTHS[-1], "height": 900})
-        opened.set_default_timeout(1000 * LIMIT_S)
-        playwright.expect.set_options(timeout=1000 * LIMIT_S)
-        opened.on("console", lambda message: said.append(message.text))
-        opened.on("pageerror", lambda error: said.append(str(error)))
-        opened.goto(address)
+    with page_in(browser, address, said, width=WIDTHS[-1]) as opened:
         yield opened
     assert said == []
 

@@ -9,14 +9,15 @@ import pytest
 
 from fedlearn.config import RunConfig
 from fedlearn.runs.run import Run
-from tests.board.browser import CHROMIUM, chromium, playwright
+from tests.board.browser import CHROMIUM, browser, page_in, playwright
 from tests.board.folders import write_steps
 from tests.board.live import listening_board
-from tests.patience import LIMIT_S
 from tests.run_folders import created
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
+
+__all__ = ["browser"]
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 
@@ -24,19 +25,16 @@ NARROW = 390
 
 
 @pytest.fixture
-def page(root: Path, run: Run, config: RunConfig) -> Iterator["Page"]:
+def page(root: Path, run: Run, config: RunConfig, browser: "Browser") -> Iterator["Page"]:
     """The page of run 1; run 2 has other units, and run 3 measures something else."""
     write_steps(run.folder, range(1000))
     write_steps(created(config.replace({"hidden_size": 12})).folder, range(500))
     write_steps(created(config).folder, range(500), shown={"error": 0.5})
     said: list[str] = []
-    with listening_board(root) as (_, port), chromium() as browser:
-        opened = browser.new_page(viewport={"width": 1280, "height": 900})
-        opened.set_default_timeout(1000 * LIMIT_S)
-        playwright.expect.set_options(timeout=1000 * LIMIT_S)
-        opened.on("console", lambda message: said.append(message.text))
-        opened.on("pageerror", lambda error: said.append(str(error)))
-        opened.goto(f"http://127.0.0.1:{port}/#1")
+    with (
+        listening_board(root) as (_, port),
+        page_in(browser, f"http://127.0.0.1:{port}/#1", said, width=1280) as opened,
+    ):
         playwright.expect(opened.locator("#curve")).to_have_attribute("data-points", "1000")
         yield opened
     assert said == []

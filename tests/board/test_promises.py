@@ -10,14 +10,15 @@ import pytest
 from fedlearn.runs.run import Run
 from fedlearn.storage.logs.changes import Change
 from fedlearn.tasks.reason import Reason
-from tests.board.browser import CHROMIUM, chromium, playwright
+from tests.board.browser import CHROMIUM, browser, page_in, playwright
 from tests.board.conftest import TOKEN
 from tests.board.folders import answered, append, show_status, volunteer, write_sample, write_steps
 from tests.board.live import listening_board
-from tests.patience import LIMIT_S
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Dialog, Page, Route
+    from playwright.sync_api import Browser, Dialog, Page, Route
+
+__all__ = ["browser"]
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 
@@ -47,20 +48,15 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def page(address: str, said: list[str]) -> Iterator["Page"]:
-    with chromium() as browser:
-        opened = browser.new_page(viewport={"width": 1400, "height": 900})
-        opened.set_default_timeout(1000 * LIMIT_S)
-        opened.on("console", lambda message: said.append(message.text))
-        opened.on("pageerror", lambda error: said.append(str(error)))
-        opened.goto(address)
+def page(address: str, said: list[str], browser: "Browser") -> Iterator["Page"]:
+    with page_in(browser, address, said) as opened:
         yield opened
 
 
 def test_whatever_strangers_write_is_shown_as_text(page: "Page", said: list[str]) -> None:
     expect = playwright.expect
     for place in ("#volunteers", "#samples", "#notes", "#settings", "#figures", "#figure"):
-        expect(page.locator(place)).to_contain_text("</script>", timeout=1000 * LIMIT_S)
+        expect(page.locator(place)).to_contain_text("</script>")
     expect(page.locator("#run")).to_contain_text("onerror=")
     assert page.locator("img, main script, main style").count() == 0
     assert page.title() == "Run 1 · fedlearn"
@@ -168,13 +164,13 @@ def test_answer_that_comes_after_the_stream_takes_nothing_back(page: "Page", add
     page.route("**/api/runs/1", lambda route: late.append(route))
     page.goto(address)
     entry = page.locator("#settings div", has=page.locator("dt", has_text="sigma")).first
-    playwright.expect(entry).to_contain_text("0.02", timeout=1000 * LIMIT_S)
+    playwright.expect(entry).to_contain_text("0.02")
     while not late:  # which the page asks for after the first frames of its curve
         page.evaluate("() => new Promise(requestAnimationFrame)")
     (asked,) = late
     before = asked.fetch()
     run.folder.config.write_text(run.folder.config.read_text().replace('"sigma": 0.02', '"sigma": 0.5'))
-    playwright.expect(entry).to_contain_text("0.5", timeout=1000 * LIMIT_S)
+    playwright.expect(entry).to_contain_text("0.5")
     with page.expect_request("**/api/runs/1/abilities"):
         asked.fulfill(response=before)
     playwright.expect(entry).to_contain_text("0.5")
@@ -186,9 +182,7 @@ def test_setting_that_is_changed_at_work_is_shown_in_force(page: "Page", run: Ru
     append(run.folder.changes, [Change(step=1200, time=1.0, key="sigma", value=0.5, before=0.02), followed])
     run.folder.config.write_text(run.folder.config.read_text().replace('"sigma": 0.02', '"sigma": 0.5'))
     entry = page.locator("#settings div", has=page.locator("dt", has_text="sigma")).first
-    playwright.expect(entry).to_contain_text(
-        "0.5Set by the operator at step 1,200; it was 0.02.", timeout=1000 * LIMIT_S
-    )
+    playwright.expect(entry).to_contain_text("0.5Set by the operator at step 1,200; it was 0.02.")
     other = page.locator("#settings div", has=page.locator("dt", has_text="max learning rate")).first
     playwright.expect(other).to_contain_text(
         "Followed learning rate, which the operator set at step 1,200; it was 0.5."
