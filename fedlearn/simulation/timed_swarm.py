@@ -5,7 +5,7 @@ seconds are made up, from what computing and sending cost. The server has a core
 Lines lose nothing and have no overhead of TCP or TLS.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar, final
 
@@ -30,14 +30,21 @@ T = TypeVar("T")
 
 @final
 class TimedSwarm:
-    """A server and its volunteers, which all join at second 0.
+    """A server and its volunteers, which all join at second 0; `others` come last, on machines and lines of their own.
 
     Raises:
         ValueError: the run has audits, for which there is no time.
     """
 
     def __init__(
-        self, trainer: Trainer, n_volunteers: int, *, costs: Costs, lines: LinkSpeeds, task: NamedTask | None = None
+        self,
+        trainer: Trainer,
+        n_volunteers: int,
+        *,
+        costs: Costs,
+        lines: LinkSpeeds,
+        task: NamedTask | None = None,
+        others: Sequence[tuple[Costs, LinkSpeeds]] = (),
     ) -> None:
         if (audit := trainer.run.config.server.audit) > 0.0:
             raise ValueError(f"audit: expected 0 in virtual time, got {audit:g}; set audit = 0")
@@ -61,11 +68,11 @@ class TimedSwarm:
                 f"volunteer {peer}",
                 replica,
                 self._timeline,
-                costs=costs,
-                lines=lines,
+                costs=own_costs,
+                lines=own_lines,
                 arrived=partial(self._arrived, peer),
             )
-            for peer in range(1, n_volunteers + 1)
+            for peer, (own_costs, own_lines) in enumerate([(costs, lines)] * n_volunteers + [*others], start=1)
         }
         for peer, volunteer in self.volunteers.items():
             self._performer.perform(self._coordinator.connected(peer, 0.0, nonce=bytes(NONCE_BYTES)))

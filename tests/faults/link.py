@@ -1,11 +1,6 @@
-"""A line between a volunteer and its server that is as bad as a test wants it: late, slow, lossy, or cut.
-
-A packet that is lost is sent again by TCP, and all behind it wait: in user space that is a piece that comes later.
-"""
+"""A line between a volunteer and its server that is cut and mended."""
 
 import asyncio
-import random
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,28 +9,17 @@ from typing import final
 from tests.patience import LIMIT_S
 
 PIECE_BYTES = 4096
-PACKET_BYTES = 1448
-RESENT_S = 0.2
-"""The least time after which TCP sends again what was not acknowledged, on Linux."""
-
-BUFFER_BYTES = 16 * 1024
-"""That the line itself takes ahead; with the system's own it would be megabytes, and no line is like that."""
 
 
 @final
 class Link:
-    """Forwards TCP connections; what goes in comes out `delay_s` later, and at most `bytes_per_s` each way.
+    """Forwards TCP connections."""
 
-    A share of `loss` of the packets takes `RESENT_S` and another round trip more.
-    """
-
-    def __init__(self, target: int, *, delay_s: float, bytes_per_s: float, loss: float) -> None:
+    def __init__(self, target: int) -> None:
         self.port = 0
-        self._random = random.Random(0)
-        self._loss = loss
         self._ends: set[asyncio.StreamWriter] = set()
         self._is_cut = False
-        self._target, self._delay_s, self._bytes_per_s = target, delay_s, bytes_per_s
+        self._target = target
         self._loop = asyncio.new_event_loop()
         self._server: asyncio.Server | None = None
         self._is_open = threading.Event()
@@ -87,16 +71,11 @@ class Link:
         self._loop.create_task(self._carry(reader, writer))
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there = socket.socket()
-        there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)  # before it connects, or it is ignored
-        there.setblocking(False)
         try:
             if self._is_cut:
                 raise ConnectionError
-            await self._loop.sock_connect(there, ("127.0.0.1", self._target))
-            there_reader, there_writer = await asyncio.open_connection(sock=there, limit=PIECE_BYTES)
+            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._target, limit=PIECE_BYTES)
         except (OSError, asyncio.CancelledError):  # nobody is there any more, or the test is over
-            there.close()
             self._drop(writer)
             return
         self._ends.add(there_writer)
@@ -118,22 +97,16 @@ class Link:
             end.transport.abort()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One way. The next piece may be under way while the one before is: a line delays, it does not wait."""
-        loop, free_at, arrived_at = asyncio.get_running_loop(), 0.0, 0.0
+        """One way."""
         while data := await reader.read(PIECE_BYTES):
-            free_at = max(free_at, loop.time()) + len(data) / self._bytes_per_s
-            n_packets = -(-len(data) // PACKET_BYTES)
-            is_lost = self._random.random() > (1.0 - self._loss) ** n_packets
-            arrived_at = max(arrived_at, free_at + self._delay_s + is_lost * (RESENT_S + 2.0 * self._delay_s))
-            loop.call_at(arrived_at, writer.write, data)
-            if (ahead_s := free_at - loop.time()) > self._delay_s:
-                await asyncio.sleep(ahead_s - self._delay_s)
+            writer.write(data)
+            await writer.drain()
 
 
 @contextmanager
-def link_to(target: int, *, delay_s: float = 0.0, bytes_per_s: float = 1e9, loss: float = 0.0) -> Iterator[Link]:
+def link_to(target: int) -> Iterator[Link]:
     """A line to this port."""
-    link = Link(target, delay_s=delay_s, bytes_per_s=bytes_per_s, loss=loss)
+    link = Link(target)
     try:
         yield link
     finally:
