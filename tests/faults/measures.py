@@ -27,22 +27,6 @@ def until_volunteers(folder: Path, n_volunteers: int) -> None:
     until(lambda: any(line["volunteers"] >= n_volunteers for line in metrics_of(folder)), "they never came")
 
 
-def members_per_s(folder: Path, duration_s: float) -> float:
-    """Members that count, measured for so long."""
-    began = time.time()
-    time.sleep(duration_s)
-    return float(sum(step["members"] for step in metrics_of(folder) if began < step["time"])) / duration_s
-
-
-def pace(folder: Path, n_steps: int) -> float:
-    """Members that count a second, in so many steps from now on."""
-    until_more(folder, 0)
-    begin = len(metrics_of(folder)) - 1
-    until_step(folder, begin + n_steps)
-    first, *steps = metrics_of(folder)[begin : begin + n_steps + 1]
-    return float(sum(step["members"] for step in steps)) / float(steps[-1]["time"] - first["time"])
-
-
 def longest_pause_s(folder: Path, since: float) -> float:
     """The longest time without a step."""
     times = [since, *(step["time"] for step in metrics_of(folder) if step["time"] > since), time.time()]

@@ -1,4 +1,4 @@
-"""Volunteers that come and go as they like, for as long as one wants.
+"""Volunteers that come and go as they like, also beside others that are no help, for as long as one wants.
 
 FEDLEARN_CHURN_S=1800 FEDLEARN_CHURN_SEED=1 python -m pytest -m long -s tests/faults/test_churn.py
 """
@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 from pathlib import Path
 from typing import final
 
@@ -21,7 +22,8 @@ from tests.faults.callers import serving
 from tests.faults.hatchery import Hatchery, hatching
 from tests.faults.history import check_history, drained
 from tests.faults.link import Link, link_to
-from tests.faults.measures import growth_mb_an_hour, memory_mb
+from tests.faults.measures import growth_mb_an_hour, memory_mb, until_more
+from tests.faults.nuisances import nuisances
 from tests.patience import LIMIT_S
 
 N_NAMES = 16
@@ -32,7 +34,9 @@ CUT_S = 2.0
 WARM_UP = 1 / 2
 """Of the time, before memory is measured."""
 
-FLAGS = ["--volunteers", "0", "--population-limit", "320", "--time-per-step", "5", "--joins-per-minute", "0"]
+MOST_GROWTH_MB = 10.0
+
+FLAGS = ["--volunteers", "0", "--population-limit", "320", "--joins-per-minute", "0"]
 FLAGS += ["--checkpoint-time", "20", "--keep-journal", "8MB", "--learning-rate", "0.001", "--tls", "off"]
 
 
@@ -92,19 +96,27 @@ Beside = Callable[[Hatchery, str], AbstractContextManager[None]]
 """Makes what goes on at the server of this address beside the volunteers."""
 
 
+def nobody(_: Hatchery, __: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 def churned(
     folder: Path,
     duration_s: float,
     seed: int,
     *,
     event_s: float,
-    beside: Beside = lambda _, __: nullcontext(),
+    beside: Beside,
+    step_s: float = 5.0,
 ) -> list[tuple[float, float]]:
     """Lets things happen for so long and checks that nothing is lost; gives the server's memory as (s, MB)."""
     said: list[str] = []
     samples: list[tuple[float, float]] = []
     with (
-        serving(folder, *FLAGS, trial_s=0.001, limit_s=duration_s + 120.0) as (server, address),
+        serving(folder, *FLAGS, "--time-per-step", str(step_s), trial_s=0.001, limit_s=duration_s + 120.0) as (
+            server,
+            address,
+        ),
         link_to(parse_address(address).port) as link,
         hatching(folder) as hatchery,
         beside(hatchery, address),
@@ -117,6 +129,7 @@ def churned(
             if elapsed_s > WARM_UP * duration_s:
                 samples.append((elapsed_s, memory_mb(server.pid)))
             time.sleep(event_s)
+        until_more(folder, 2)
         assert server.poll() is None, "".join(said)
         server.send_signal(signal.SIGINT)
         assert server.wait(timeout=LIMIT_S) == 0
@@ -127,16 +140,19 @@ def churned(
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_and_nobody_drifts_while_volunteers_come_and_go(tmp_path: Path) -> None:
-    churned(tmp_path, 6.0, random.randrange(2**32), event_s=0.2)
+def test_nothing_is_lost_and_nobody_drifts_while_volunteers_come_and_go_beside_nuisances(tmp_path: Path) -> None:
+    churned(tmp_path, 6.0, random.randrange(2**32), event_s=0.2, beside=nuisances, step_s=0.5)
 
 
 @pytest.mark.long
-def test_memory_does_not_grow_while_volunteers_come_and_go(tmp_path: Path) -> None:
-    duration_s = float(os.environ.get("FEDLEARN_CHURN_S", "1800"))
+@pytest.mark.parametrize("beside", [nobody, nuisances])
+def test_memory_does_not_grow_while_volunteers_come_and_go(tmp_path: Path, beside: Beside) -> None:
+    duration_s = float(os.environ.get("FEDLEARN_CHURN_S", "1800" if beside is nobody else "300"))
     event_s = float(os.environ.get("FEDLEARN_CHURN_EVENT_S", "1"))
     seed = int(os.environ.get("FEDLEARN_CHURN_SEED", str(random.randrange(2**32))))
-    samples = churned(tmp_path, duration_s, seed, event_s=event_s)
-    growth = growth_mb_an_hour(samples)
-    print(f"memory {samples[0][1]:.1f} to {samples[-1][1]:.1f} MB: {growth:+.2f} MB an hour")
-    assert growth < 1.0
+    samples = churned(tmp_path, duration_s, seed, event_s=event_s, beside=beside)
+    growth, most = growth_mb_an_hour(samples), max(mb for _, mb in samples)
+    times = [line["time"] for line in metrics_of(tmp_path)]
+    print(f"memory {samples[0][1]:.1f} to {samples[-1][1]:.1f} MB, at most {most:.1f}: {growth:+.2f} MB an hour")
+    print(f"longest pause {max(after - before for before, after in pairwise(times)):.1f} s")
+    assert growth < 1.0 if beside is nobody else most < samples[0][1] + MOST_GROWTH_MB

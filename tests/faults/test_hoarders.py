@@ -5,38 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from fedlearn.es.snapshot import Snapshot
 from fedlearn.server.connection_policy import ConnectionPolicy
-from fedlearn.wire.encoding.frames import headers
-from fedlearn.wire.messages import Ready, Start
-from tests.faults.callers import OPEN, Caller, serving
+from tests.faults.callers import OPEN, serving
 from tests.faults.measures import longest_pause_s, memory_mb, n_sockets, peak_memory_mb, until_more, until_step
-from tests.identities import named
+from tests.faults.nuisances import hoard
 from tests.patience import LIMIT_S, until
 
 N_PARAMETERS = 1_000_000
 """A Snapshot of 12 MB."""
 
 MOST_MB = 200.0
-
-
-def hoard(held: ExitStack, folder: Path, address: str, n_silent: int, n_unfinished: int, *, every: int) -> None:
-    """Peers that ask for weights and never read, and peers that begin a Result and never end it.
-
-    Every so many ask for the weights of another step.
-    """
-    unfinished = headers(bytes(4096), message_type=3, stream=1)[0] + bytes(4000)
-    for number in range(n_silent + n_unfinished):
-        eve = held.enter_context(Caller(address, receive_buffer=4096))
-        eve.enter(named(f"hoarder {number}"))
-        if number < n_silent:
-            begun = eve.until((Snapshot, Start))
-            assert isinstance(begun, Snapshot | Start)
-            eve.say(Ready(begun.step, b"nonsense"))  # to which the answer is all weights
-        else:
-            eve.send(unfinished)
-        if number % every == 0:
-            until_more(folder, 0)
 
 
 def until_gone(server: "subprocess.Popen[str]", n_before: int) -> None:
