@@ -1,19 +1,7 @@
 """Marks that tell a file, or a run, from another one that has replaced it."""
 
-from pathlib import Path
-
 from fedlearn.storage.runs import RunFolder
-
-Mark = tuple[int, ...]
-
-
-def mark_of(path: Path) -> Mark:
-    """A value that changes whenever the file is written; empty where there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return ()
-    return found.st_ino, found.st_mtime_ns, found.st_size
+from fedlearn.system.files import Mark, mark_of
 
 
 def birth_of(folder: RunFolder) -> str:

@@ -10,10 +10,11 @@ from typing import Any, final
 import msgspec
 
 from fedlearn.board.history import History
-from fedlearn.board.marks import Mark, birth_of, mark_of
+from fedlearn.board.marks import birth_of
 from fedlearn.board.public import describe, status_of, summarize
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import RunFolder, list_runs
+from fedlearn.system.files import Mark, mark_of
 
 INTERVAL_S = 1.0
 VIEWER_S = 0.01

@@ -70,7 +70,12 @@ def hub_url(text: str) -> str:
 
 @final
 class HubLine:
-    """Requests to one hub, with the token for devices where one is given."""
+    """Requests to one hub, with the token for devices where one is given.
+
+    Raises:
+        HubError: the hub refuses any request.
+        HubAwayError: no hub answers any request.
+    """
 
     def __init__(self, url: str, token: bytes) -> None:
         self.url = url
@@ -83,12 +88,7 @@ class HubLine:
         self._opener = urllib.request.build_opener(*handlers, _NoRedirect())
 
     def register(self, name: str, job_id: int | None, verbs: Sequence[str] = (), port: int = 0) -> int:
-        """Registers this device, with the verbs that may be called; gives its number, which is `port` unless that is 0.
-
-        Raises:
-            HubError: the hub refuses.
-            HubAwayError: no hub answers.
-        """
+        """Registers this device, with the verbs that may be called; gives its number, which is `port` unless that is 0."""
         body: dict[str, Any] = {"name": name} | ({} if job_id is None else {"job_id": job_id})
         body |= ({"verbs": list(verbs)} if verbs else {}) | ({"port": port} if port else {})
         answer = self._ask("POST", "/api/devices/register", body)
@@ -97,12 +97,7 @@ class HubLine:
         return int(answer["device_id"])
 
     def work(self, device: int, *, has: str) -> Work:
-        """Asks for this device's work while it has joined the server `has`; waits for something new.
-
-        Raises:
-            HubError: the hub refuses.
-            HubAwayError: no hub answers.
-        """
+        """Asks for this device's work while it has joined the server `has`; waits for something new."""
         query = urllib.parse.urlencode({"has": has})
         answer = self._ask("GET", f"/api/devices/{device}/work?{query}")
         try:
@@ -113,30 +108,15 @@ class HubLine:
             raise HubAwayError(f"expected a hub's answer, got another: {error}") from error
 
     def answer(self, device: int, call: int, *, code: int | None, output: str) -> None:
-        """Answers a call of a verb.
-
-        Raises:
-            HubError: the hub refuses.
-            HubAwayError: no hub answers.
-        """
+        """Answers a call of a verb."""
         self._ask("POST", f"/api/devices/{device}/calls/{call}", {"code": code, "output": output})
 
     def say(self, device: int, lines: Sequence[str]) -> None:
-        """Adds lines to the device's log at the hub.
-
-        Raises:
-            HubError: the hub refuses.
-            HubAwayError: no hub answers.
-        """
+        """Adds lines to the device's log at the hub."""
         self._ask("POST", f"/api/devices/{device}/log", {"lines": list(lines)})
 
     def unregister(self, device: int, *, timeout_s: float) -> None:
-        """Tells the hub that the device is gone.
-
-        Raises:
-            HubError: the hub refuses.
-            HubAwayError: no hub answers.
-        """
+        """Tells the hub that the device is gone."""
         self._ask("DELETE", f"/api/devices/{device}", timeout_s=timeout_s)
 
     def _ask(self, method: str, path: str, body: object = None, *, timeout_s: float = TIMEOUT_S) -> Any:  # noqa: ANN401

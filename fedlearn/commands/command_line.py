@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import NoReturn
 
 from fedlearn.commands.parser import Parser
-from fedlearn.commands.version import ShowVersion
 from fedlearn.config.nearest import did_you_mean
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.packages import add_remedy
@@ -103,10 +102,19 @@ def _flush_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _version() -> str:
+    # Imported when it is asked for: that takes longer than all other arguments together.
+    from importlib import metadata
+
+    from fedlearn.wire.messages import PROTOCOL_VERSION
+
+    return f"fedlearn {metadata.version('fedlearn')}, protocol {PROTOCOL_VERSION}"
+
+
 def _parser(program: str) -> Parser:
     description = "Train neural networks by evolution strategies on volunteers' machines."
     parser = Parser(prog=program, description=description)
-    parser.add_argument("--version", action=ShowVersion, nargs=0, help="show this version and the protocol's, and exit")
+    parser.show("--version", _version, "show this version and the protocol's, and exit")
     parsers = parser.add_verbs(
         {heading: [(name, does) for name, _, does in verbs] for heading, verbs in GROUPS.items()}, noun="command"
     )

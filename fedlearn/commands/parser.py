@@ -4,6 +4,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn, final
 
 from fedlearn.config.nearest import did_you_mean
@@ -33,7 +34,7 @@ class Parser(argparse.ArgumentParser):
         """Leaves flags out of `--help`, by their names in the namespace."""
         if not self._hidden:
             self.usage = "%(prog)s [CONFIG] [flags]"
-            self.add_argument("--help-all", action=_ShowAll, nargs=0, help="show all flags and exit")
+            self.show("--help-all", self._help_of_all, "show all flags and exit")
         self._hidden.update(names)
 
     def add_verbs(self, groups: Mapping[str, Iterable[tuple[str, str]]], *, noun: str) -> dict[str, "Parser"]:
@@ -50,9 +51,9 @@ class Parser(argparse.ArgumentParser):
                 shown._group_actions.append(argparse.Action([], dest=name, metavar=name, help=description))
         return parsers
 
-    def show_all(self) -> None:
-        """Shows all flags in help from now on."""
-        self._hidden.clear()
+    def show(self, flag: str, text: Callable[[], str], help_text: str) -> None:
+        """Adds a flag that shows a text, which is made when it is asked for."""
+        self.add_argument(flag, action=partial(_Show, text), nargs=0, help=help_text)  # type: ignore[arg-type]
 
     def parse_known_args(  # type: ignore[override]  # (one signature for the base's three)
         self,
@@ -63,6 +64,10 @@ class Parser(argparse.ArgumentParser):
         if complete is not None:
             complete(self)
         return super().parse_known_args(args, namespace)
+
+    def _help_of_all(self) -> str:
+        self._hidden.clear()
+        return self.format_help()
 
     def format_help(self) -> str:
         formatter = self._get_formatter()
@@ -113,16 +118,12 @@ def _number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
 
 
-class _ShowAll(argparse.Action):
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> NoReturn:
-        del namespace, values, option_string
-        assert isinstance(parser, Parser), "a flag of another parser"
-        parser.show_all()
-        parser.print_help()
+@final
+class _Show(argparse.Action):
+    def __init__(self, text: Callable[[], str], **options: Any) -> None:  # noqa: ANN401 (those of the base)
+        super().__init__(**options)
+        self._text = text
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
+        print(self._text().rstrip())
         parser.exit()

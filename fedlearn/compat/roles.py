@@ -10,16 +10,15 @@ from msgspec import Struct
 from torch import nn
 
 from fedlearn.compat.models import FOLDER, by_place, loaded, save, trainable
+from fedlearn.coordination.crews.planning import NEEDS
 from fedlearn.graphs.planning.crews import PlannedCrews
-from fedlearn.graphs.planning.parts import ModelCosts, Needs
+from fedlearn.graphs.planning.parts import ModelCosts
 from fedlearn.graphs.planning.planner import divide, plan
 from fedlearn.storage.node_file import Node, machines_of, read_nodes
-from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES
 from fedlearn.tasks.torch.supervised import Rows, supervised
 from fedlearn.tasks.torch_graph.sharing import unpacked
 
 _LOG = logging.getLogger("fedlearn")
-_NEEDS = Needs(PARAMETER_BYTES, MEMBERS_AT_LEAST)
 
 
 class Place(Struct, frozen=True):
@@ -89,9 +88,9 @@ def clusterize(
     graph = ModelCosts.of(unpacked(task.as_graph()).graph)
     if isinstance(nodes, int):
         equal = [Node(str(number), "", 1.0, np.inf) for number in range(nodes)]
-        found = divide(graph, machines_of(equal), _NEEDS)
+        found = divide(graph, machines_of(equal), NEEDS)
     else:
-        found = plan(graph, machines_of(read_nodes(Path(nodes))), _NEEDS)
+        found = plan(graph, machines_of(read_nodes(Path(nodes))), NEEDS)
     for number, crew in enumerate(found.crews):
         for seat in crew.seats:
             held = f"{seat.tensors[0]} to {seat.tensors[-1]}" if seat.tensors else "no tensor"

@@ -10,6 +10,7 @@ from fedlearn.config import ConfigError
 from fedlearn.net.tls import load_chain, read_certificate
 from fedlearn.server.security import ServerSecurity
 from fedlearn.storage.credentials import read_allowed
+from fedlearn.system.files import mark_of
 
 INTERVAL_S = 2.0
 """Seconds between two looks at the files."""
@@ -23,7 +24,7 @@ class Renewal:
         settings = security.settings
         self._security = security
         self._paths = [Path(name) for name in (settings.allow, settings.tls_cert, settings.tls_key) if name]
-        self._seen = self._look()
+        self._seen = [*map(mark_of, self._paths)]
         self._due = 0.0
 
     def changed(self, now: float) -> ServerSecurity | None:
@@ -35,24 +36,12 @@ class Renewal:
         if not self._paths or now < self._due:
             return None
         self._due = now + INTERVAL_S
-        seen = self._look()
+        seen = [*map(mark_of, self._paths)]
         if seen == self._seen:
             return None
         self._seen = seen
         self._security = _renewed(self._security)
         return self._security
-
-    def _look(self) -> list[tuple[int, int, int]]:
-        return [_state_of(path) for path in self._paths]
-
-
-def _state_of(path: Path) -> tuple[int, int, int]:
-    """Facts about a file that differ when it was written or replaced."""
-    try:
-        found = path.stat()
-    except OSError:
-        return (0, 0, 0)
-    return (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 def _renewed(security: ServerSecurity) -> ServerSecurity:

@@ -130,15 +130,6 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise StorageError(f"{path}: expected a checkpoint of this version of fedlearn: {error}") from error
 
 
-def load_checkpoint(path: Path) -> Snapshot:
-    """The snapshot in a file.
-
-    Raises:
-        StorageError: the file is missing, damaged or no checkpoint of this version.
-    """
-    return read_checkpoint(path).snapshot
-
-
 def load_metadata(path: Path, key: str) -> str:
     """A JSON text that a checkpoint was written with: its `config`, `layout` or `origin`.
 

@@ -23,6 +23,18 @@ _LOCK_AT = 2**30
 """The byte that Windows locks: nobody can read a locked byte, and the file's own bytes say who holds it."""
 
 
+Mark = tuple[int, ...]
+
+
+def mark_of(path: Path) -> Mark:
+    """A value that changes whenever the file is written or replaced; empty where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def lock_file(descriptor: int) -> bool:
     """Locks a file for this process, until it closes the file or ends; gives whether it has the lock.
 

@@ -1,8 +1,9 @@
 import os
 from pathlib import Path
 
-from fedlearn.board.marks import birth_of, mark_of, timeline_of
+from fedlearn.board.marks import birth_of, timeline_of
 from fedlearn.storage.runs import RunFolder
+from fedlearn.system.files import mark_of
 
 
 def folder_in(tmp_path: Path) -> RunFolder:

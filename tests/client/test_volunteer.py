@@ -17,7 +17,7 @@ from fedlearn.es.replica import START
 from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.runs.run import Run
-from fedlearn.storage.checkpoint import load_checkpoint
+from fedlearn.storage.checkpoint import read_checkpoint
 from fedlearn.tasks.blocks import NO_BLOCK, block_name, encode_block
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.user.named_task import NamedTask
@@ -39,7 +39,7 @@ def run(config: RunConfig) -> Run:
 
 @pytest.fixture
 def genesis(run: Run) -> Snapshot:
-    return load_checkpoint(run.folder.genesis)
+    return read_checkpoint(run.folder.genesis).snapshot
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_trials_give_a_loss_a_member_at_the_weights_held(
 def test_start_is_made_here(tmp_path: Path) -> None:
     task = fit_task()
     run = created(task_config(tmp_path, step_num=7, weight_decay_towards="start"), task)
-    genesis = load_checkpoint(run.folder.genesis)
+    genesis = read_checkpoint(run.folder.genesis).snapshot
     volunteer = VolunteerReplica(1, task=task)
     volunteer.perform(build_of(run))
     assert volunteer.perform(Begin(Start(genesis.digest, 7, 9, keeps_start=True))) == genesis.digest

@@ -12,7 +12,7 @@ from fedlearn.runs import creation
 from fedlearn.runs.creation import create
 from fedlearn.runs.forecast import forecast
 from fedlearn.runs.run import KIND_FILE, find, kind_named
-from fedlearn.storage.checkpoint import load_checkpoint, load_metadata
+from fedlearn.storage.checkpoint import load_metadata, read_checkpoint
 from fedlearn.storage.durable import StorageError
 from fedlearn.tasks.limits import MAX_PARAMETERS
 from fedlearn.tasks.reason import Reason, Reasons
@@ -36,20 +36,20 @@ def test_runs_are_numbered(config: RunConfig) -> None:
 
 
 def test_genesis_follows_from_the_seed(config: RunConfig) -> None:
-    digests = [load_checkpoint(created(config, seed=seed).folder.genesis).digest for seed in (1, 1, 2)]
+    digests = [read_checkpoint(created(config, seed=seed).folder.genesis).snapshot.digest for seed in (1, 1, 2)]
     assert digests[0] == digests[1] != digests[2]
 
 
 def test_genesis_has_the_digest_of_its_content_and_the_step_asked_for(config: RunConfig) -> None:
     run = created(config, step_num=30)
-    genesis = load_checkpoint(run.folder.genesis)
+    genesis = read_checkpoint(run.folder.genesis).snapshot
     assert genesis.step == 30
     assert run.holding().load(genesis) == genesis.digest
 
 
 def test_start_is_kept_where_weights_are_pulled_towards_it(config: RunConfig) -> None:
     slots = {
-        towards: load_checkpoint(created(config, weight_decay_towards=towards).folder.genesis).slots
+        towards: read_checkpoint(created(config, weight_decay_towards=towards).folder.genesis).snapshot.slots
         for towards in ("zero", "start")
     }
     assert slots["zero"] == {}

@@ -8,7 +8,7 @@ from fedlearn.config import RunConfig
 from fedlearn.runs import history
 from fedlearn.runs.run import Run, load
 from fedlearn.server.training.trainer import Trainer
-from fedlearn.storage.checkpoint import checkpoints_in, load_checkpoint, read_checkpoint, write_checkpoint
+from fedlearn.storage.checkpoint import checkpoints_in, read_checkpoint, write_checkpoint
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.journal.journal import Journal
 from fedlearn.storage.journal.segment import Header, read_places, segments_in
@@ -47,7 +47,7 @@ def test_replay_takes_every_step_of_the_journal_or_up_to_one(run: Run, digests: 
 
 def test_replay_of_a_run_without_a_journal_is_its_genesis(run: Run) -> None:
     rebuilt = history.replay(run)
-    assert (rebuilt.holding.replica.digest, rebuilt.last) == (load_checkpoint(run.folder.genesis).digest, None)
+    assert (rebuilt.holding.replica.digest, rebuilt.last) == (read_checkpoint(run.folder.genesis).snapshot.digest, None)
 
 
 def test_journal_is_followed_from_where_the_replica_stands(run: Run, digests: list[bytes]) -> None:
@@ -208,7 +208,7 @@ def test_checkpoint_whose_weights_are_not_those_of_its_digest_is_refused(long: R
 
 
 def test_genesis_with_other_weights_than_the_run_was_begun_with_is_refused(long: Run) -> None:
-    snapshot = load_checkpoint(long.folder.genesis)
+    snapshot = read_checkpoint(long.folder.genesis).snapshot
     other = long.holding()
     other.load(msgspec.structs.replace(snapshot, weights=snapshot.weights + 1))
     write_checkpoint(long.folder.genesis, other.replica.snapshot(), None, long.context(step=0))

@@ -14,7 +14,7 @@ from fedlearn.es.update import Update
 from fedlearn.runs.run import Run
 from fedlearn.server.training.recent import Outgoing
 from fedlearn.server.training.trainer import Trainer
-from fedlearn.storage.checkpoint import load_checkpoint
+from fedlearn.storage.checkpoint import read_checkpoint
 from fedlearn.storage.journal.segment import HEADER_BYTES, read_places, segments_in
 from fedlearn.tasks.blocks import cut
 from fedlearn.tasks.holding import Holding
@@ -73,7 +73,7 @@ def rebuilt(run: Run, outgoing: list[Outgoing], holding: Holding | None = None) 
 def test_start_and_updates_lead_to_the_servers_weights(trainer_of: TrainerOf, settings: dict[str, Any]) -> None:
     trainer = trainer_of(fit_task(start=WIDE), **settings)
     begun = trainer.run.config.run.step_num
-    genesis = load_checkpoint(trainer.run.folder.genesis)
+    genesis = read_checkpoint(trainer.run.folder.genesis).snapshot
     keeps_start = "weight_decay_towards" in settings
     (start, parcel), *none = trainer.weights_messages(may_replay=True)
     assert start == Start(genesis.digest, begun, begun, keeps_start)

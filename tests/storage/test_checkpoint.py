@@ -10,7 +10,6 @@ from fedlearn.storage.checkpoint import (
     KEPT_CHECKPOINTS,
     Context,
     latest_checkpoint,
-    load_checkpoint,
     load_metadata,
     read_checkpoint,
     save_checkpoint,
@@ -49,7 +48,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def test_checkpoint_reads_back_to_the_bit(run: RunFolder) -> None:
-    assert encode(load_checkpoint(save(run, 12))) == encode(snapshot_of(12))
+    assert encode(read_checkpoint(save(run, 12)).snapshot) == encode(snapshot_of(12))
 
 
 def test_other_programs_find_tensors_and_settings(run: RunFolder) -> None:
@@ -73,7 +72,7 @@ def test_other_programs_find_tensors_and_settings(run: RunFolder) -> None:
 def test_a_snapshot_without_slots_and_numbers_reads_back(run: RunFolder) -> None:
     bare = Snapshot(3, bytes(8), np.ones(5, np.float32), {}, {})
     write_checkpoint(run.genesis, bare, None, CONTEXT)
-    assert encode(load_checkpoint(run.genesis)) == encode(bare)
+    assert encode(read_checkpoint(run.genesis).snapshot) == encode(bare)
 
 
 def test_configuration_and_layout_are_read_back(run: RunFolder) -> None:
@@ -92,7 +91,7 @@ def test_last_checkpoints_are_kept_and_genesis_too(run: RunFolder) -> None:
     (run.checkpoints / "000000000001.safetensors.partial").touch()
     paths = [save(run, step) for step in (8, 9, 10, 11, 100)]
     assert sorted(run.checkpoints.iterdir()) == paths[-KEPT_CHECKPOINTS:]
-    assert load_checkpoint(run.genesis).step == 0
+    assert read_checkpoint(run.genesis).snapshot.step == 0
 
 
 def test_latest_is_the_highest_step(run: RunFolder) -> None:
@@ -122,7 +121,7 @@ def test_damaged_newest_is_reported_and_the_one_before_is_used(run: RunFolder) -
 
 def test_any_flipped_bit_is_noticed(run: RunFolder) -> None:
     path = save(run, 1)
-    assert load_checkpoint(path).step == 1
+    assert read_checkpoint(path).snapshot.step == 1
     whole = path.read_bytes()
     unnoticed = []
     for bit in range(8 * len(whole)):
@@ -130,7 +129,7 @@ def test_any_flipped_bit_is_noticed(run: RunFolder) -> None:
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)
         try:
-            snapshot = load_checkpoint(path)
+            snapshot = read_checkpoint(path).snapshot
         except StorageError:
             continue
         if encode(snapshot) != encode(snapshot_of(1)):
@@ -148,7 +147,7 @@ def test_run_without_a_readable_checkpoint_is_refused(run: RunFolder) -> None:
 def test_foreign_safetensors_file_is_refused(run: RunFolder) -> None:
     run.genesis.write_bytes(safetensors.numpy.save({"weights": np.zeros(2, np.float32)}))
     with pytest.raises(StorageError, match="expected a checkpoint of this version of fedlearn"):
-        load_checkpoint(run.genesis)
+        read_checkpoint(run.genesis)
 
 
 def test_checkpoint_has_the_last_update_without_its_members(run: RunFolder) -> None:

@@ -8,7 +8,7 @@ from fedlearn.commands.output import add_output, bars_of
 from fedlearn.runs import history
 from fedlearn.runs.replaying import replaying
 from fedlearn.runs.run import Run, find
-from fedlearn.storage.checkpoint import checkpoint_at, latest_checkpoint, load_checkpoint
+from fedlearn.storage.checkpoint import checkpoint_at, latest_checkpoint, read_checkpoint
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.logs.metrics import read_last_metrics
 from fedlearn.terminal import printable
@@ -82,7 +82,7 @@ def _last_recorded_step(chosen: Run, begun: int, checkpoint_step: int) -> int | 
 def _recorded_digest(chosen: Run, step: int) -> tuple[bytes | None, str]:
     for path in [checkpoint_at(chosen.folder, step), chosen.folder.genesis]:
         with suppress(StorageError):
-            snapshot = load_checkpoint(path)
+            snapshot = read_checkpoint(path).snapshot
             if snapshot.step == step:
                 return snapshot.digest, path.name
     for line in reversed(read_last_metrics(chosen.folder.metrics, 1_000_000)):

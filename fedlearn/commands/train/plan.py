@@ -3,24 +3,22 @@
 import argparse
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from fedlearn.coordination.crews.planning import NEEDS
 from fedlearn.graphs.graph import GraphError
 from fedlearn.graphs.planning.crews import PlannedCrew, PlannedCrews, PlannedSeat
 from fedlearn.graphs.planning.fitting import Cutting, Cuttings, fitting_division, fitting_plan
-from fedlearn.graphs.planning.parts import ModelCosts, Needs
+from fedlearn.graphs.planning.parts import ModelCosts
 from fedlearn.storage.node_file import GFLOPS_PER_GB, Node, machines_of, read_nodes
 from fedlearn.storage.task_file import load_task
-from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES
 from fedlearn.tasks.torch_graph.sharing import unpacked
 from fedlearn.terminal import counted, format_count, printable
 from fedlearn.terminal.figures import format_bytes
-
-NEEDS = Needs(PARAMETER_BYTES, MEMBERS_AT_LEAST)
-"""What a volunteer asks for before it joins."""
 
 NO_LIMIT_MBPS = math.inf
 
@@ -110,7 +108,7 @@ def _line(model: ModelCosts, seat: PlannedSeat, node: Node) -> str:
     place = f" ({node.address})" if node.address else ""
     sent = f", sends {format_bytes(seat.sent_bytes)} a member" if seat.sent_bytes else ""
     return (
-        f"  node {seat.machine}{place} {seat.role}: {_first(seat)} to {_last(seat)}, "
+        f"  node {seat.machine}{place} {seat.role}: {seat.tensors[0]} to {seat.tensors[-1]}, "
         f"{counted(_parameters(model, seat), 'parameter')}, {format_bytes(seat.need_bytes)} of {node.ram_gb:g} GB"
         f"{sent}, {seat.seconds:.3g} s"
     )
@@ -118,7 +116,7 @@ def _line(model: ModelCosts, seat: PlannedSeat, node: Node) -> str:
 
 def _cuts(crew: PlannedCrew) -> list[tuple[str, str]]:
     """The tensors before and after each cut."""
-    return [(_last(before), _first(after)) for before, after in zip(crew.seats[:-1], crew.seats[1:], strict=True)]
+    return [(before.tensors[-1], after.tensors[0]) for before, after in pairwise(crew.seats)]
 
 
 def _as_json(cutting: Cutting, divided: PlannedCrews, nodes: Sequence[Node]) -> dict[str, Any]:
@@ -154,11 +152,3 @@ def _as_json(cutting: Cutting, divided: PlannedCrews, nodes: Sequence[Node]) -> 
 
 def _parameters(model: ModelCosts, seat: PlannedSeat) -> int:
     return sum(model.learned.get(name, 0) for name in seat.tensors)
-
-
-def _first(seat: PlannedSeat) -> str:
-    return seat.tensors[0]
-
-
-def _last(seat: PlannedSeat) -> str:
-    return seat.tensors[-1]

@@ -22,6 +22,8 @@ from fedlearn.tasks.parts.activations import ActivationCodec, member_bytes, need
 from fedlearn.tasks.torch_graph.sharing import unpacked
 
 NEEDS = Needs(PARAMETER_BYTES, MEMBERS_AT_LEAST)
+"""What a volunteer asks for before it joins."""
+
 GRADIENT_NEEDS = Needs(PARAMETER_BYTES + SUM_BYTES, MEMBERS_AT_LEAST)
 """The needs where gradients are measured: a backward pass keeps as much as there is room for."""
 

@@ -13,13 +13,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedlearn.graphs.planning.chains import Place, row_in_order
 from fedlearn.graphs.planning.crews import LacksMemory, Machine, PlanError, PlannedCrew, PlannedCrews, PlannedSeat
 from fedlearn.graphs.planning.parts import Float64Array, ModelCosts, Needs, PartCosts, held_by, parts_of
 
 MAX_MACHINES = 12
 """The most machines in one crew."""
 _MAX_PLACES = 512
+
+Place = tuple[int, int, int]
+"""A machine, and the numbers of the places that it works between."""
 
 
 def plan(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> PlannedCrews:
@@ -59,7 +61,7 @@ def divide(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> Plan
         raise PlanError(f"nodes: expected at most {most} for one crew of this model, got {len(machines)}")
     parts = parts_of(model, needs, max_places=_MAX_PLACES)
     shares = np.stack([parts.need / machine.memory_bytes for machine in machines])
-    largest, row = row_in_order(shares, parts.sent)
+    largest, row = _row_in_order(shares, parts.sent)
     if largest > 1.0:
         raise _missing(row, model, machines, parts)
     return PlannedCrews((_seated(row, _seconds(parts, machines), model, machines, parts),), ())
@@ -89,7 +91,7 @@ def _fits(chosen: Sequence[Machine], parts: PartCosts) -> bool:
 
 def _closest(row: Sequence[Machine], parts: PartCosts) -> tuple[float, list[Place]]:
     """The most bytes that any of these machines lacks where that is the least, and the division that gives it."""
-    return row_in_order(np.stack([parts.need - machine.memory_bytes for machine in row]), parts.sent)
+    return _row_in_order(np.stack([parts.need - machine.memory_bytes for machine in row]), parts.sent)
 
 
 def _orders(chosen: Sequence[Machine]) -> list[Sequence[Machine]]:
@@ -102,7 +104,7 @@ def _crew(chosen: Sequence[Machine], model: ModelCosts, parts: PartCosts) -> Pla
     for row in _orders(chosen):
         seconds = _seconds(parts, row)
         memories = np.array([machine.memory_bytes for machine in row])[:, None, None]
-        slowest, seats = row_in_order(np.where(parts.need <= memories, seconds, np.inf), parts.sent)
+        slowest, seats = _row_in_order(np.where(parts.need <= memories, seconds, np.inf), parts.sent)
         found.append((slowest, seats, seconds, row))
     _, seats, seconds, row = min(found, key=lambda each: each[0])
     return _seated(seats, seconds, model, row, parts)
@@ -159,3 +161,23 @@ def _missing(row: Sequence[Place], model: ModelCosts, machines: Sequence[Machine
 
 def _gb(n_bytes: float) -> str:
     return f"{n_bytes / 1e9:.3g} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.3g} MB"
+
+
+def _row_in_order(costs: Float64Array, sent: Float64Array) -> tuple[float, list[Place]]:
+    """The fastest row of all machines in their order, after its cost; among equal cuts, those that send the least.
+
+    It is an exact dynamic program over places. Ties go to the first found, so that everyone finds the same row.
+    """
+    n, _, n_places = costs.shape
+    best = np.empty((n, n_places))
+    best[0] = costs[0, 0]
+    for machine in range(1, n):
+        best[machine] = np.maximum(best[machine - 1][:, None], costs[machine]).min(axis=0)
+    row: list[Place] = []
+    right = n_places - 1
+    for machine in range(n - 1, 0, -1):
+        slowest = np.maximum(best[machine - 1], costs[machine, :, right])
+        left = int(np.lexsort((sent, slowest))[0])
+        row.insert(0, (machine, left, right))
+        right = left
+    return float(best[-1, -1]), [(0, 0, right), *row]

@@ -103,13 +103,19 @@ def settle_gradients(
         )
     if not config.strategy.time_per_step:
         expected_s = max(config.strategy.local_steps, 1) * config.strategy.population_limit / per_s
-        least = DEADLINE_S[0] if config.strategy.local_steps else LINES_DEADLINE_S
-        deadline = min(max(float(math.ceil(4.0 * expected_s)), least), DEADLINE_S[1])
-        config = config.replace({"time_per_step": deadline})
-        why = f"four times the {expected_s:.2g} s that this machine needs"
-        why += "" if config.strategy.local_steps else ", and no less for slow lines"
-        chosen.append(Reason(why, "time_per_step", f"{deadline:g}"))
+        config = with_deadline(config, expected_s, chosen, follows_lines=not config.strategy.local_steps)
     return _with_rate(config, chosen)
+
+
+def with_deadline(
+    config: RunConfig, expected_s: float, chosen: list[Reason], *, follows_lines: bool = False
+) -> RunConfig:
+    """The configuration with a `time_per_step`, by the seconds that this machine needs; the reason is added."""
+    least, more = (LINES_DEADLINE_S, ", and no less for slow lines") if follows_lines else (DEADLINE_S[0], "")
+    deadline = min(max(float(math.ceil(4.0 * expected_s)), least), DEADLINE_S[1])
+    why = f"four times the {expected_s:.2g} s that this machine needs{more}"
+    chosen.append(Reason(why, "time_per_step", f"{deadline:g}"))
+    return config.replace({"time_per_step": deadline})
 
 
 def _with_rate(config: RunConfig, chosen: list[Reason]) -> tuple[RunConfig, Reasons]:

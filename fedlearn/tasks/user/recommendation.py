@@ -1,7 +1,5 @@
 """Settings that a run of a user's task chooses, with reasons, where neither task nor configuration has a value."""
 
-import math
-
 import numpy as np
 
 from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig, StrategySettings
@@ -12,7 +10,7 @@ from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.kind import Measure
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.strategy import strategy_of
-from fedlearn.tasks.user.gradient_settings import choose_measure, settle_gradients
+from fedlearn.tasks.user.gradient_settings import choose_measure, settle_gradients, with_deadline
 from fedlearn.tasks.user.task_objective import TaskObjective
 
 GROUP_SIZE = 32
@@ -37,9 +35,6 @@ LONGEST_S = 10.0
 """Seconds that the least step takes at most: groups are halved for that, down to LEAST_GROUP_SIZE."""
 
 LEAST_GROUP_SIZE = 4
-
-DEADLINE_S = (10.0, 3600.0)
-"""The least and the greatest `time_per_step`, which only cuts stragglers off: a step closes when all losses are in."""
 
 
 def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: Measure) -> tuple[RunConfig, Reasons]:
@@ -71,11 +66,7 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
         config, own = _with_population(config, objective, members_per_s, is_group_open=is_group_open)
         reasons += own
     if not config.strategy.time_per_step:
-        expected_s = config.strategy.population_limit / members_per_s
-        deadline = min(max(float(math.ceil(4.0 * expected_s)), DEADLINE_S[0]), DEADLINE_S[1])
-        config = config.replace({"time_per_step": deadline})
-        why = f"four times the {expected_s:.2g} s that this machine needs"
-        reasons.append(Reason(why, "time_per_step", f"{deadline:g}"))
+        config = with_deadline(config, config.strategy.population_limit / members_per_s, reasons)
     return config, tuple(reasons)
 
 

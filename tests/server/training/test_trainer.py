@@ -24,7 +24,7 @@ from fedlearn.storage.checkpoint import (
     KEPT_CHECKPOINTS,
     checkpoints_in,
     latest_checkpoint,
-    load_checkpoint,
+    read_checkpoint,
     save_checkpoint,
     step_of,
 )
@@ -66,7 +66,7 @@ def report(step: int, loss: float | None) -> StepReport:
 
 
 def test_new_run_starts_at_genesis(run: Run, trainer: Trainer) -> None:
-    assert trainer.replica.digest == load_checkpoint(run.folder.genesis).digest
+    assert trainer.replica.digest == read_checkpoint(run.folder.genesis).snapshot.digest
     assert trainer.coordinator(0.0).status(0.0).step == 0
     assert trainer.elapsed_s == 0.0
 

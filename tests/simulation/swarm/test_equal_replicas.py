@@ -5,7 +5,7 @@ import pytest
 
 from fedlearn.config import RunConfig
 from fedlearn.runs import history
-from fedlearn.storage.checkpoint import latest_checkpoint, load_checkpoint
+from fedlearn.storage.checkpoint import latest_checkpoint, read_checkpoint
 from fedlearn.storage.journal.journal import read_journal
 from tests.run_folders import created
 from tests.simulation.swarm.stage import StageOf, journal_of
@@ -75,7 +75,7 @@ def test_every_choice_of_a_run_gives_equal_replicas(
     for participant in stage.participants:
         assert stage.followed(participant) == [1, 2, 3, 4, 5]
     assert history.replay(run).holding.replica.digest == stage.trainer.replica.digest
-    assert stage.trainer.replica.digest != load_checkpoint(run.folder.genesis).digest
+    assert stage.trainer.replica.digest != read_checkpoint(run.folder.genesis).snapshot.digest
 
 
 def test_replicas_stay_equal_across_token_blocks_with_a_late_joiner(config: RunConfig, stage_of: StageOf) -> None:
