@@ -20,7 +20,7 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.wire.errors import LocalProtocolError, RemoteProtocolError
 from fedlearn.wire.messages import Assignment, Message, Ready, Result
 from fedlearn.wire.states import next_state
-from tests.coordination.crews.test_changed_messages import changed
+from tests.coordination.crews.crews.test_changed_messages import changed
 from tests.relay.branch import Branch, add_to, branch_of
 from tests.run_folders import created, fit_task, task_config
 from tests.simulation.swarm.stage import Stage
