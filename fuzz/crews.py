@@ -18,9 +18,9 @@ from fedlearn.coordination.crews.crew import STALL_S
 from fedlearn.coordination.crews.crews import REPLAN_S
 from fedlearn.wire.limits import LOADING_LIMIT_S
 from fedlearn.wire.messages import Activations, Message, Ready, Result, Taken
+from tests.coordination.crews.crews.test_changed_messages import changed, send
 from tests.coordination.crews.replica import HONEST, N_SEATS
 from tests.coordination.crews.scene import Scene
-from tests.coordination.crews.crews.test_changed_messages import changed, send
 
 KEPT = 20
 """Messages that may be said once more, later."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 import random
 import threading
 import time
@@ -12,15 +13,17 @@ from typing import final
 from es_core import usable_processors
 from fedlearn.client.conversation import Conversation, computes
 from fedlearn.client.lending.budget import MemoryBudget
-from fedlearn.client.lending.machine import MachineMonitor
+from fedlearn.client.lending.machine import MachineMonitor, free_bytes
 from fedlearn.client.lending.policy import LendingPolicy, reason_to_pause
 from fedlearn.client.lending.throttle import CpuThrottle
 from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Leave
-from fedlearn.net.address import Address
+from fedlearn.coordination.golden import check_core
+from fedlearn.net.address import Address, parse_address
 from fedlearn.net.direct import LineAddress
 from fedlearn.net.route import Route
 from fedlearn.net.silence import why_silent
+from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.system.keys import keys
 from fedlearn.system.signals import GO_ON_SIGNALS, PAUSE_SIGNALS, STOP_SIGNALS, listen
 from fedlearn.tasks.task import Device
@@ -272,3 +275,33 @@ def join(
     route, terminal = Route([address, *others]), terminal or Terminal()
     stay = _Stay(route, once=once, give_up_s=give_up_s, terms=terms, begin=begin, on_leave=on_leave, terminal=terminal)
     return asyncio.run(stay.run())
+
+
+def join_lent(
+    server: str,
+    *,
+    name: str,
+    threads: int,
+    share: float,
+    give_up_s: float,
+    task: NamedTask | None = None,
+    token: bytes | None = None,
+) -> int:
+    """Volunteers as `join` does on a machine whose owner has lent it by starting this; gives the exit code.
+
+    It lends a share of the memory that is free, and works on battery. The token is that of FEDLEARN_TOKEN by default.
+    """
+    check_core()
+    identity, _ = own_identity("", os.environ)
+    return join(
+        parse_address(server),
+        Credentials(identity, read_token("", os.environ) if token is None else token),
+        name=name,
+        threads=threads,
+        once=False,
+        give_up_s=give_up_s,
+        task=task,
+        terms=LendingPolicy(on_battery=True),
+        budget=MemoryBudget(int(share * free_bytes())),
+        terminal=Terminal(plain=True),
+    )

@@ -88,7 +88,8 @@ class HubLine:
         self._opener = urllib.request.build_opener(*handlers, _NoRedirect())
 
     def register(self, name: str, job_id: int | None, verbs: Sequence[str] = (), port: int = 0) -> int:
-        """Registers this device, with the verbs that may be called; gives its number, which is `port` unless that is 0."""
+        """Registers this device, with the verbs that may be called; gives its number, which is `port`
+        unless that is 0."""
         body: dict[str, Any] = {"name": name} | ({} if job_id is None else {"job_id": job_id})
         body |= ({"verbs": list(verbs)} if verbs else {}) | ({"port": port} if port else {})
         answer = self._ask("POST", "/api/devices/register", body)

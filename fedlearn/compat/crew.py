@@ -5,28 +5,23 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from fedlearn.callback import Callback
-from fedlearn.client.client import join
-from fedlearn.client.lending.budget import MemoryBudget
-from fedlearn.client.lending.machine import free_bytes
-from fedlearn.client.lending.policy import LendingPolicy
+from fedlearn.client.client import join_lent
 from fedlearn.compat.gathering import Gathering
 from fedlearn.compat.looking import Looks, OnLook
 from fedlearn.coordination.golden import check_core
 from fedlearn.launch.launcher import GIVE_UP_S
 from fedlearn.library.trained import Trained
 from fedlearn.library.training import Value, configured
-from fedlearn.net.address import is_loopback, parse_address
+from fedlearn.net.address import is_loopback
 from fedlearn.runs.creation import create
 from fedlearn.server.listening import listen
 from fedlearn.server.security import open_security, with_local
 from fedlearn.server.serving import serve as serve_run
 from fedlearn.server.training.feed import Feed
 from fedlearn.server.training.trainer import Trainer
-from fedlearn.storage.credentials import own_identity, read_token
 from fedlearn.storage.runs import lock_run
 from fedlearn.tasks.task import Setting, Task
 from fedlearn.terminal import Terminal
-from fedlearn.wire.proof import Credentials
 
 _MEMORY_SHARE = 0.5
 
@@ -83,17 +78,5 @@ def serve(
 
 def await_seat(host: str, port: int, *, name: str, threads: int = 1) -> int:
     """Volunteers for whatever is served there until it ends; gives the exit code. The server may start later."""
-    check_core()
     server = f"{host}:{port}" if is_loopback(host) else f"fedlearn+plain://{host}:{port}"
-    identity, _ = own_identity("", os.environ)
-    return join(
-        parse_address(server),
-        Credentials(identity, read_token("", os.environ)),
-        name=name,
-        threads=threads,
-        once=False,
-        give_up_s=GIVE_UP_S,
-        terms=LendingPolicy(on_battery=True),
-        budget=MemoryBudget(int(_MEMORY_SHARE * free_bytes())),
-        terminal=Terminal(plain=True),
-    )
+    return join_lent(server, name=name, threads=threads, share=_MEMORY_SHARE, give_up_s=GIVE_UP_S)

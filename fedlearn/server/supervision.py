@@ -10,11 +10,8 @@ from typing import final
 
 import msgspec
 
-from fedlearn.system.children import Restarts
+from fedlearn.system.children import WRONG_USAGE, Restarts
 from fedlearn.system.signals import how_it_ended, stop_signals_call
-
-WRONG_USAGE = 2
-"""Exit code for wrong arguments, which would be as wrong the next time."""
 
 
 class Serving(msgspec.Struct, frozen=True):

@@ -17,6 +17,9 @@ SOUND_S = 60.0
 
 MOST_AT_ONCE = 5
 
+WRONG_USAGE = 2
+"""The exit code for wrong arguments, which a restart can't mend."""
+
 
 @final
 class Restarts:

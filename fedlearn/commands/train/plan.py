@@ -12,8 +12,9 @@ import msgspec
 from fedlearn.coordination.crews.planning import NEEDS
 from fedlearn.graphs.graph import GraphError
 from fedlearn.graphs.planning.crews import PlannedCrew, PlannedCrews, PlannedSeat
-from fedlearn.graphs.planning.fitting import Cutting, Cuttings, fitting_division, fitting_plan
+from fedlearn.graphs.planning.fitting import Cutting, Cuttings, fitting
 from fedlearn.graphs.planning.parts import ModelCosts
+from fedlearn.graphs.planning.planner import divide, plan
 from fedlearn.storage.node_file import GFLOPS_PER_GB, Node, machines_of, read_nodes
 from fedlearn.storage.task_file import load_task
 from fedlearn.tasks.torch_graph.sharing import unpacked
@@ -42,8 +43,8 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
 def plan_command(options: argparse.Namespace) -> int:
     """`fedlearn plan TASK`: a line a machine, by clusters."""
     nodes = read_nodes(Path(options.nodes)) if options.nodes is not None else _nodes_of(options.memory)
-    fitting = fitting_plan if options.nodes is not None else fitting_division
-    cutting, divided = fitting(_cuttings_of(options.task), machines_of(nodes), NEEDS)
+    sharing = plan if options.nodes is not None else divide
+    cutting, divided = fitting(sharing, _cuttings_of(options.task), machines_of(nodes), NEEDS)
     if options.json:
         found = _as_json(cutting, divided, nodes)
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())

@@ -13,9 +13,9 @@ from fedlearn.es.optimizers import OPTIMIZERS, optimizer_name
 from fedlearn.graphs.graph import Graph
 from fedlearn.graphs.pieces import stages_of
 from fedlearn.graphs.planning.crews import LacksMemory, Machine, PlannedSeat
-from fedlearn.graphs.planning.fitting import Cutting, Cuttings, fitting_division, fitting_plan
+from fedlearn.graphs.planning.fitting import Cutting, Cuttings, fitting
 from fedlearn.graphs.planning.parts import ModelCosts, Needs
-from fedlearn.graphs.planning.planner import divide
+from fedlearn.graphs.planning.planner import divide, plan
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST, PARAMETER_BYTES, SUM_BYTES
 from fedlearn.tasks.parts.activations import ActivationCodec, member_bytes, needs_base
@@ -140,7 +140,7 @@ class CrewPlanner:
         return sorted(largest[: self._seats or MOST_PLANNED])
 
     def _planned(self, memories: Sequence[int]) -> tuple[Cutting, Sequence[PlannedSeat]]:
-        cutting, found = fitting_plan(self._cuttings, _machines(memories), self._needs)
+        cutting, found = fitting(plan, self._cuttings, _machines(memories), self._needs)
         return cutting, found.crews[0].seats
 
     def _seated(self, memories: Sequence[int]) -> tuple[Cutting, Sequence[PlannedSeat]]:
@@ -149,7 +149,7 @@ class CrewPlanner:
         most = max(*memories, 2 * self.replica_bytes)  # and tied shards count on every seat that holds them
         known = [memory or most for memory in memories]
         if self._shards == 1 or len(known) < self._shards:
-            cutting, found = fitting_division(self._cuttings, _machines(known), self._needs)
+            cutting, found = fitting(divide, self._cuttings, _machines(known), self._needs)
             return cutting, found.crews[0].seats
         cutting, n_more = self._cuttings.first, self._shards - 1
         pieces, model = cutting.model.pieces, cutting.model

@@ -1,6 +1,6 @@
 """Cuts the vocabulary of a model that does not fit in whole tensors into as few shards as the machines need."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Self, final
 
 from msgspec import Struct
@@ -8,7 +8,6 @@ from msgspec import Struct
 from fedlearn.graphs.graph import Graph, GraphError
 from fedlearn.graphs.planning.crews import LacksMemory, Machine, PlannedCrews
 from fedlearn.graphs.planning.parts import ModelCosts, Needs
-from fedlearn.graphs.planning.planner import can_hold, divide, plan
 from fedlearn.graphs.shards import rows_of, sharded
 
 MAX_SHARDS = 12
@@ -72,28 +71,18 @@ class Cuttings:
         return self._made[-1]
 
 
-def fitting_plan(
-    cuttings: Iterable[Cutting], machines: Sequence[Machine], needs: Needs
+Divide = Callable[[ModelCosts, Sequence[Machine], Needs], PlannedCrews]
+"""How machines share a model: `plan` or `divide` of the planner."""
+
+
+def fitting(
+    divide: Divide, cuttings: Iterable[Cutting], machines: Sequence[Machine], needs: Needs
 ) -> tuple[Cutting, PlannedCrews]:
-    """The first cutting that any crew of the machines can hold, and its plan.
+    """The first cutting that the machines can hold, and its division.
 
     Raises:
         LacksMemory: the machines can hold none of them; the message says what is missing for the last one.
-    """
-    for cutting in cuttings:
-        if can_hold(cutting.model, machines, needs):
-            break
-    return cutting, plan(cutting.model, machines, needs)
-
-
-def fitting_division(
-    cuttings: Iterable[Cutting], machines: Sequence[Machine], needs: Needs
-) -> tuple[Cutting, PlannedCrews]:
-    """The first cutting that the machines can hold as one crew in their order, and its division.
-
-    Raises:
-        LacksMemory: the machines can hold none of them; the message says what is missing for the last one.
-        PlanError: there are more machines than pieces, or than `MAX_MACHINES`.
+        PlanError: there are more machines for one crew than pieces, or than `MAX_MACHINES`.
     """
     refusal: LacksMemory | None = None
     for cutting in cuttings:

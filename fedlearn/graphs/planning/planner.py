@@ -44,11 +44,6 @@ def plan(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> Planne
     return PlannedCrews(tuple(crews), tuple(machine.name for machine in machines if machine in left))
 
 
-def can_hold(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> bool:
-    """Whether `plan` finds any crew."""
-    return bool(_next_crew(_by_memory(machines), parts_of(model, needs, max_places=_MAX_PLACES)))
-
-
 def divide(model: ModelCosts, machines: Sequence[Machine], needs: Needs) -> PlannedCrews:
     """One crew of all machines in their order, with parts in proportion to their memories.
 

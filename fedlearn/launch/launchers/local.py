@@ -8,12 +8,9 @@ from functools import partial
 from typing import final
 
 from fedlearn.launch.launcher import Launcher
-from fedlearn.system.children import Child, Death, stop_processes
+from fedlearn.system.children import WRONG_USAGE, Child, Death, stop_processes
 from fedlearn.system.processes import program
 from fedlearn.system.signals import how_it_ended, stop_signals_call
-
-WRONG_USAGE = 2
-"""The exit code for wrong arguments, which a restart can't mend."""
 
 _POLL_S = 0.2
 _STOP_S = 3.0

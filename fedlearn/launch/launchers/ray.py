@@ -6,17 +6,11 @@ Source: https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html
 import os
 from typing import Annotated, Any, ClassVar, Literal, final
 
-from fedlearn.client.client import join
-from fedlearn.client.lending.budget import MemoryBudget
-from fedlearn.client.lending.machine import free_bytes
-from fedlearn.client.lending.policy import LendingPolicy
-from fedlearn.coordination.golden import check_core
+from fedlearn.client.client import join_lent
 from fedlearn.launch.launcher import GIVE_UP_S, Launcher, Memory, flag, size_of
 from fedlearn.net.address import parse_address
-from fedlearn.storage.credentials import own_identity, read_token
+from fedlearn.storage.credentials import read_token
 from fedlearn.storage.task_file import load_task
-from fedlearn.terminal import Terminal
-from fedlearn.wire.proof import Credentials
 
 _MEMORY_SHARE = 0.9
 _OBJECT_STORE_BYTES = 100_000_000
@@ -93,20 +87,16 @@ class VolunteerActor:
 
     def work(self, server: str, name: str, threads: int, count: int, task: str | None, token: bytes) -> int:
         """Runs a volunteer until the run ends, and gives its exit code."""
-        check_core()
-        identity, _ = own_identity("", os.environ)
-        return join(
-            parse_address(server),
-            Credentials(identity, token),
+        named = load_task(task) if task is not None else None
+        # All of them may be on one node.
+        return join_lent(
+            server,
             name=name,
             threads=threads,
-            once=False,
+            share=_MEMORY_SHARE / count,
             give_up_s=GIVE_UP_S,
-            task=load_task(task) if task is not None else None,
-            terms=LendingPolicy(on_battery=True),
-            # All of them may be on one node.
-            budget=MemoryBudget(int(_MEMORY_SHARE * free_bytes() / count)),
-            terminal=Terminal(plain=True),
+            task=named,
+            token=token,
         )
 
 

@@ -135,20 +135,18 @@ def _on_documents(dataset: Dataset) -> str:
     )
 
 
+OF_THE_MODEL = (
+    *("vocab_size", "hidden_size", "n_layers", "context", "sequence_length", "batch_size", "embedding_scale"),
+    *("precision", "cell"),
+)
+"""Settings that say what network volunteers build."""
+
+
 def _described(config: RunConfig, dataset: Dataset) -> dict[str, Option]:
     """What volunteers build the objective from."""
     options, strategy = options_of(config), config.strategy
-    described: dict[str, Option] = {
-        "vocab_size": dataset.tokenizer.vocab_size,
-        "hidden_size": options.hidden_size,
-        "n_layers": options.n_layers,
-        "context": options.context,
-        "sequence_length": options.sequence_length,
-        "batch_size": options.batch_size,
-        "embedding_scale": options.embedding_scale,
-        "precision": options.precision,
-        "cell": options.cell,
-    }
+    described: dict[str, Option] = {name: getattr(options, name) for name in OF_THE_MODEL}
+    described["vocab_size"] = dataset.tokenizer.vocab_size
     if strategy.perturb == "activations":
         described["control_variates"] = options.control_variates
         described["control_residuals"] = "head" if strategy.head == "closed-form" else "readout"

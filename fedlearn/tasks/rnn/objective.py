@@ -103,23 +103,11 @@ class RnnObjective(Objective):
             ValueError: the options contradict each other or are unknown.
         """
         try:
-            values = msgspec.convert(dict(options), _Model)
+            values = msgspec.structs.asdict(msgspec.convert(dict(options), _Model))
         except msgspec.ValidationError as error:
             raise ValueError(f"options: {error}; is this version of fedlearn older than the server's?") from error
-        return cls(
-            seed=seed,
-            unigram_counts=unigram_counts,
-            vocab_size=values.vocab_size,
-            hidden_size=values.hidden_size,
-            n_layers=values.n_layers,
-            window=WindowShape(values.batch_size, values.context, values.sequence_length),
-            embedding_scale=values.embedding_scale,
-            precision=values.precision,
-            cell=values.cell,
-            control_variates=values.control_variates,
-            control_residuals=values.control_residuals,
-            reset_token=values.reset_token,
-        )
+        window = WindowShape(*(values.pop(name) for name in ("batch_size", "context", "sequence_length")))
+        return cls(seed=seed, unigram_counts=unigram_counts, window=window, **values)
 
     def network(self, weights: Float32Array, rank: int = 0) -> "NetworkArguments":
         """What `es_core` asks of the network alone: shape, tensor table, relative scales, weights."""

@@ -10,7 +10,7 @@ from fedlearn.config import ConfigError, RunConfig, Schema
 from fedlearn.coordination.crews.crew_plan import StageSpec
 from fedlearn.graphs.graph import GraphError
 from fedlearn.graphs.planning.crews import Machine, PlannedCrews
-from fedlearn.graphs.planning.fitting import Cutting, Cuttings, fitting_plan
+from fedlearn.graphs.planning.fitting import Cutting, Cuttings, Divide, fitting
 from fedlearn.graphs.planning.parts import Needs
 from fedlearn.graphs.shards import rows_of
 from fedlearn.tasks.invitation import Invitation
@@ -322,11 +322,13 @@ def test_who_lends_next_to_nothing_keeps_others_from_no_crew_of_any_size() -> No
 def test_a_crowd_takes_no_longer_than_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[int] = []
 
-    def counted(cuttings: Cuttings, machines: Sequence[Machine], needs: Needs) -> tuple[Cutting, PlannedCrews]:
+    def counted(
+        divide: Divide, cuttings: Cuttings, machines: Sequence[Machine], needs: Needs
+    ) -> tuple[Cutting, PlannedCrews]:
         planned.append(len(machines))
-        return fitting_plan(cuttings, machines, needs)
+        return fitting(divide, cuttings, machines, needs)
 
-    monkeypatch.setattr(seating, "fitting_plan", counted)
+    monkeypatch.setattr(seating, "fitting", counted)
     planner = draftsman()
     assert planner.draft([1000] * 20) is None
     assert planned == [], "together they lend less than a replica takes"
