@@ -8,21 +8,17 @@ import msgspec
 
 from fedlearn.callback import Begun
 from fedlearn.client.volunteer import VolunteerReplica
-from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.roster import KEPT_BLOCKS, Held
 from fedlearn.coordination.relay.upstream_steps import UpstreamSteps
 from fedlearn.coordination.steps.plan import RunPlan
 from fedlearn.coordination.steps.report import StepReport
-from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.update import Update
 from fedlearn.net.address import Address, is_loopback
 from fedlearn.server.training.figures import step_metrics
 from fedlearn.server.training.keeper import Keeper
-from fedlearn.server.training.parts import ReplicaParts
-from fedlearn.server.training.recent import Outgoing, ReplicaMessages, has_masks_of_all_steps
-from fedlearn.server.training.recomputation import audit
+from fedlearn.server.training.recent import Outgoing, has_masks_of_all_steps
 from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
 from fedlearn.system.invocation import invocation
 from fedlearn.wire.encoding.parcel import Parcel, pack
@@ -82,30 +78,18 @@ class RelayKeeper(Keeper):
         step: int,
         digest: bytes,
     ) -> None:
-        self.steps = UpstreamSteps(volunteer.holding.objective.layout)
-        self._holding = volunteer.holding
+        super().__init__(volunteer.holding, welcome.invitation)
+        self.steps = UpstreamSteps(self.layout)
         self._blocks = blocks
         self._welcome = welcome
         self._settings = settings
         self._begun = (step, digest)
-        self._messages = ReplicaMessages(volunteer.holding)
-        self.parts = ReplicaParts(volunteer.holding)
-
-    @property
-    def layout(self) -> ParameterLayout:
-        return self._holding.objective.layout
 
     @property
     def run_name(self) -> str:
-        """The name of the run, as the server above reported it."""
         return self._welcome.run
 
-    @property
-    def snapshot_bytes(self) -> int:
-        return self._messages.snapshot_bytes
-
     def coordinator(self, now: float, rules: AuthenticationRules | None = None) -> Coordinator:
-        """A coordinator for the volunteers below."""
         welcome, (step, digest) = self._welcome, self._begun
         plan = RunPlan(
             run=welcome.run,
@@ -129,7 +113,6 @@ class RelayKeeper(Keeper):
         return " ".join([f"{join}{entry} {address}", *map(str, self._settings.above)])
 
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:  # noqa: ARG002 (the journal is the server's)
-        """A Snapshot of the replica."""
         return [self._messages.snapshot(self.steps.digest)]
 
     def missed(self, held: Held) -> list[Outgoing] | None:
@@ -137,20 +120,15 @@ class RelayKeeper(Keeper):
         return self._messages.missed(held, self.steps.digest) if has_masks else None
 
     def data_block(self, name: bytes) -> Outgoing:
-        """A block of data, as it came."""
         return self._blocks.find(name)
 
     def append(self, update: Update) -> Parcel:
-        """Remembers the Update of the replica's next step; gives its parcel."""
         parcel = self._messages.add(update, self.steps.digest)
         self.update_bytes = parcel.length_bytes
         return parcel
 
     def apply(self, update: Update) -> bytes:
         raise AssertionError(f"step {update.step}: it is taken as a volunteer's")
-
-    def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
-        return audit(self._holding, claim)
 
     def record(self, report: StepReport, traffic: StepTraffic) -> StepMetrics:  # noqa: ARG002 (not kept)
         """The figures of the step; its loss is that of the members that went up from here."""
@@ -161,6 +139,3 @@ class RelayKeeper(Keeper):
         """The facts that callbacks are told first; the run's folder and settings are at the server above."""
         unit, step = self._holding.objective.unit, self._begun[0]
         return Begun(self.run_name, folder=None, unit=unit, step=step, n_parameters=self.layout.size, settings={})
-
-    def copy(self) -> Float32Array:
-        return self._holding.replica.weights.copy()

@@ -3,21 +3,27 @@
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+import msgspec
+
 from fedlearn.callback import Begun
-from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
+from fedlearn.coordination.audits.audit import Claim, Finding, Verdict, compare
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.people.authentication import AuthenticationRules
 from fedlearn.coordination.people.credit import Entry
 from fedlearn.coordination.people.roster import Held
 from fedlearn.coordination.steps.report import StepReport
 from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.trials import TrialResults
 from fedlearn.es.update import Update
 from fedlearn.net.address import Address
 from fedlearn.server.training.examination import Examination
 from fedlearn.server.training.order_inbox import OrderInbox
 from fedlearn.server.training.parts import ReplicaParts
-from fedlearn.server.training.recent import Outgoing
+from fedlearn.server.training.recent import Outgoing, ReplicaMessages
+from fedlearn.server.training.retracing import Retracer
 from fedlearn.storage.logs.metrics import StepMetrics, StepTraffic
+from fedlearn.tasks.holding import Holding
+from fedlearn.tasks.invitation import Invitation
 from fedlearn.wire.encoding.parcel import Parcel
 
 
@@ -27,15 +33,21 @@ class Keeper(ABC):
     What only a run's own server keeps has a default here, for which nothing is kept.
     """
 
-    parts: ReplicaParts
-    """Parts of the replica, for crews."""
     update_bytes: int = 0
     """Length of the last Update on the wire."""
 
+    def __init__(self, holding: Holding, invitation: Invitation) -> None:
+        """`invitation` is that of the run's task."""
+        self._holding = holding
+        self._messages = ReplicaMessages(holding)
+        self._retracer = Retracer(holding, invitation)
+        self.parts = ReplicaParts(holding)
+        """Parts of the replica, for crews."""
+
     @property
-    @abstractmethod
     def layout(self) -> ParameterLayout:
         """The layout of the weights."""
+        return self._holding.objective.layout
 
     @property
     @abstractmethod
@@ -43,9 +55,9 @@ class Keeper(ABC):
         """The name of the run that is served."""
 
     @property
-    @abstractmethod
     def snapshot_bytes(self) -> int:
         """Bytes of the weights and of everything that travels with them."""
+        return self._messages.snapshot_bytes
 
     @property
     def sample_time(self) -> float:
@@ -69,9 +81,9 @@ class Keeper(ABC):
         """The inbox of orders for this coordinator; None where there are no orders."""
         return None
 
-    @abstractmethod
     def copy(self) -> Float32Array:
         """A copy of the weights, which can be looked at while training goes on."""
+        return self._holding.replica.weights.copy()
 
     def examine(self, weights: Float32Array) -> Examination:  # noqa: ARG002
         """Measures the model with these weights."""
@@ -102,9 +114,11 @@ class Keeper(ABC):
     def apply(self, update: Update) -> bytes:
         """Takes the step; gives the digest after it."""
 
-    @abstractmethod
     def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
         """Checks a claim; the replica must stand before its step."""
+        if claim.log is not None:
+            return self._retracer.audit(claim)
+        return compare(claim, lambda: _own_results(self._holding, claim), self.layout)
 
     def record_verdict(self, verdict: Verdict) -> None:  # noqa: B027 (a coordinator's notice reports it as well)
         """Records that a claim was false."""
@@ -123,3 +137,12 @@ class Keeper(ABC):
     def ending(self, reason: str) -> str:
         """The reason why the run ends, with what can be found out about it here."""
         return reason
+
+
+def _own_results(holding: Holding, claim: Claim) -> TrialResults:
+    found = holding.evaluate(claim.trials, claim.block)
+    if (whole := claim.whole) is None:
+        return found
+    # The sum of the losses that were sent: equal to the last bit, whoever computes it.
+    summed = holding.summed(whole.trials, whole.block, whole.losses)
+    return msgspec.structs.replace(found, estimate=summed.estimate)

@@ -22,7 +22,6 @@ from fedlearn.tasks.kind import Divides
 from fedlearn.tasks.parts.computation import Pass, StageComputation
 from fedlearn.tasks.parts.objective import PartObjective
 from fedlearn.tasks.registry import find_kind
-from fedlearn.wire.errors import RemoteProtocolError
 
 Division = tuple[tuple[int, ...], int]
 """The cuts and the number of shards of a model."""
@@ -57,7 +56,7 @@ class Retracer:
         for n_given in range(1, len(log.sent) + 1):
             try:
                 legs.append(self._results(claim, log, n_given))
-            except (ValueError, RemoteProtocolError):
+            except ValueError:
                 # Nothing can be computed from it.
                 legs.append(TrialResults(np.full_like(legs[0].losses, np.nan), legs[0].estimate))
         claimed = TrialResults(claim.losses, claim.estimate)

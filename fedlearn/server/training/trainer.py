@@ -10,7 +10,7 @@ import msgspec
 
 from fedlearn.callback import Begun
 from fedlearn.config import journal_bytes_kept
-from fedlearn.coordination.audits.audit import Claim, Finding, Verdict
+from fedlearn.coordination.audits.audit import Verdict
 from fedlearn.coordination.coordinator import Coordinator
 from fedlearn.coordination.crews.planning import CrewPlanner, crew_planner_of, undivided_of
 from fedlearn.coordination.effects import ServerEffect
@@ -22,7 +22,7 @@ from fedlearn.coordination.steps.divergence import NO_LOSS
 from fedlearn.coordination.steps.plan import RunPlan
 from fedlearn.coordination.steps.report import StepReport
 from fedlearn.coordination.steps.step_source import OwnSteps
-from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.layout import Float32Array
 from fedlearn.es.replica import START, Replica
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update, elapsed_s_after
@@ -37,10 +37,7 @@ from fedlearn.server.training.figures import step_metrics
 from fedlearn.server.training.keeper import Keeper
 from fedlearn.server.training.no_loss import cause
 from fedlearn.server.training.order_inbox import OrderInbox
-from fedlearn.server.training.parts import ReplicaParts
-from fedlearn.server.training.recent import Outgoing, ReplicaMessages, has_masks_of_all_steps
-from fedlearn.server.training.recomputation import audit
-from fedlearn.server.training.retracing import Retracer
+from fedlearn.server.training.recent import Outgoing, has_masks_of_all_steps
 from fedlearn.storage.aside import Aside
 from fedlearn.storage.checkpoint import checkpoints_in, save_checkpoint, step_of
 from fedlearn.storage.durable import StorageError, write_durably
@@ -64,10 +61,8 @@ class Trainer(Keeper):
     def __init__(
         self, run: Run, rebuilt: Rebuilt, journal: Journal, digest: bytes, *, feed: Feed | None = None
     ) -> None:
+        super().__init__(rebuilt.holding, run.prepared.invitation)
         self.run = run
-        self._holding = rebuilt.holding
-        self.parts = ReplicaParts(rebuilt.holding)
-        self._retracer = Retracer(rebuilt.holding, run.prepared.invitation)
         self._digest = digest
         """Digest of the present replica."""
         self._journal = journal
@@ -78,7 +73,6 @@ class Trainer(Keeper):
         self._changes = LineLog(run.folder.changes)
         self._last = rebuilt.last
         self._steps: OwnSteps | None = None
-        self._messages = ReplicaMessages(rebuilt.holding)
         self._encoded_block: tuple[bytes, Outgoing] | None = None
         self._feed, self._blocks = feed, tuple(run.prepared.named_blocks)
         if feed is not None:
@@ -119,10 +113,6 @@ class Trainer(Keeper):
         return self._holding.replica
 
     @property
-    def layout(self) -> ParameterLayout:
-        return self.run.prepared.objective.layout
-
-    @property
     def run_name(self) -> str:
         return self.run.folder.path.name
 
@@ -133,9 +123,6 @@ class Trainer(Keeper):
     @property
     def sample_every(self) -> int:
         return self.run.config.run.sample_every
-
-    def copy(self) -> Float32Array:
-        return self.replica.weights.copy()
 
     def examine(self, weights: Float32Array) -> Examination:
         """Examines these weights and writes down the result; the next line of metrics has its figures, too.
@@ -282,10 +269,6 @@ class Trainer(Keeper):
     def missed(self, held: Held) -> list[Outgoing] | None:
         return self._messages.missed(held, self._digest) if self._has_masks_of_all_steps else None
 
-    @property
-    def snapshot_bytes(self) -> int:
-        return self._messages.snapshot_bytes
-
     def _can_replay(self) -> bool:
         is_possible = self.run.prepared.is_start_shared and self._has_masks_of_all_steps
         return is_possible and self._journal.length_bytes < self.snapshot_bytes
@@ -330,9 +313,6 @@ class Trainer(Keeper):
         self._digest = self._holding.apply(update)
         self._last = update
         return self._digest
-
-    def audit(self, claim: Claim) -> tuple[Finding, Verdict]:
-        return self._retracer.audit(claim) if claim.log is not None else audit(self._holding, claim)
 
     def record_verdict(self, verdict: Verdict) -> None:
         self._audits.append(verdict)
