@@ -17,7 +17,7 @@ from fedlearn.es.replica import Replica
 from fedlearn.library.progress import is_watched
 from fedlearn.runs import run as runs_on_disk
 from fedlearn.runs.best import Step, number_of
-from fedlearn.runs.export import Format, export
+from fedlearn.runs.export import Format, HeldWeights, export
 from fedlearn.runs.history import rebuilt_at
 from fedlearn.runs.plot import Axis, figure
 from fedlearn.runs.replaying import replaying
@@ -105,7 +105,8 @@ class Trained:
             ValueError: the model can't be exported in this format.
             StorageError: the file can't be written.
         """
-        done = export(self._run, Path(path) if path is not None else None, form, step=self.step)
+        held = HeldWeights(self._flat, self.step, self.digest)
+        done = export(self._run, Path(path) if path is not None else None, form, held=held)
         for note in done.notes:
             warnings.warn(note, stacklevel=2)
         return done.path

@@ -3,7 +3,7 @@
 import csv
 import io
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -47,16 +47,25 @@ def format_of(path: Path | None) -> Format:
     )
 
 
+class HeldWeights(NamedTuple):
+    """The weights of a step that the caller holds, so that they need not be rebuilt."""
+
+    flat: Float32Array
+    step: int
+    digest: str
+
+
 def export(
     run: Run,
     path: Path | None = None,
     form: Format | None = None,
     *,
     step: int | None = None,
+    held: HeldWeights | None = None,
     progress: StepDone | None = None,
 ) -> ExportedFile:
-    """Writes the run's weights at a step, by default the newest, or the figures of all steps, in a format, which
-    by default the ending of `path` says.
+    """Writes the weights that are `held`, else the run's at a step, by default the newest, or the figures of all steps,
+    in a format, which by default the ending of `path` says.
 
     Without a path the file is `run-<name>` with the format's ending, in the working directory.
 
@@ -70,13 +79,16 @@ def export(
         payload, n_lines = table(run.folder.metrics)
         write_durably(path, payload)
         return ExportedFile(path, f"the figures of {n_lines} steps")
-    rebuilt = rebuilt_at(run, step, progress=progress)
-    replica = rebuilt.holding.replica
-    about = {"run": run.folder.path.name, "step": str(replica.step), "digest": replica.digest.hex()}
-    payload, notes = weights_as(run, replica.weights, form, about)
+    problems: tuple[str, ...] = ()
+    if held is None:
+        rebuilt = rebuilt_at(run, step, progress=progress)
+        replica, problems = rebuilt.holding.replica, rebuilt.problems
+        held = HeldWeights(replica.weights, replica.step, replica.digest.hex())
+    about = {"run": run.folder.path.name, "step": str(held.step), "digest": held.digest}
+    payload, notes = weights_as(run, held.flat, form, about)
     write_durably(path, payload)
     names = {"safetensors": "the state_dict", "onnx": "one step of the model"}
-    return ExportedFile(path, f"{names[form]}, with the weights of step {replica.step}", (*rebuilt.problems, *notes))
+    return ExportedFile(path, f"{names[form]}, with the weights of step {held.step}", (*problems, *notes))
 
 
 def weights_as(

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import fedlearn
 from fedlearn.library.trained import Trained, load
@@ -47,6 +48,21 @@ def test_weights_of_an_earlier_step_are_had_and_exported(written: Trained, tmp_p
     assert earlier.digest != written.digest
     one, two = earlier.export(tmp_path / "1.safetensors"), written.export(tmp_path / "2.safetensors")
     assert one.read_bytes() != two.read_bytes()
+
+
+def test_the_weights_that_python_holds_are_exported_without_the_files_of_the_run(
+    written: Trained, tmp_path: Path
+) -> None:
+    copy = tmp_path / written.folder.name
+    shutil.copytree(written.folder, copy)
+    held = load(copy)
+    for path in (copy / "genesis.safetensors", copy / "checkpoints", copy / "journal"):
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+    paths = held.export(tmp_path / "held.safetensors"), written.export(tmp_path / "written.safetensors")
+    found, expected = map(safetensors.numpy.load_file, paths)
+    assert {name: array.tobytes() for name, array in found.items()} == {
+        name: array.tobytes() for name, array in expected.items()
+    }
 
 
 def test_the_best_step_of_a_run_that_looked_at_nothing_is_refused(fitted: Trained, tmp_path: Path) -> None:
