@@ -125,5 +125,5 @@ class _Show(argparse.Action):
         self._text = text
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
-        print(self._text().rstrip())
+        parser._print_message(f"{self._text().rstrip()}\n", sys.stdout)  # whoever reads may stop early
         parser.exit()

@@ -1,3 +1,6 @@
+import io
+import sys
+
 import pytest
 
 from fedlearn.commands.parser import Parser
@@ -78,3 +81,16 @@ def test_arguments_that_are_added_late_are_added_once(parser: Parser) -> None:
     parser.complete_with(lambda late: late.add_argument("--late"))
     assert "--late" not in parser.format_help()
     assert [parser.parse_args(["--late", value]).late for value in "12"] == ["1", "2"]
+
+
+def test_help_that_nobody_reads_to_its_end_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:  # noqa: ARG002 (the base's)
+            raise BrokenPipeError
+
+    parser = Parser(prog="plan")
+    parser.hide(["few"])
+    monkeypatch.setattr(sys, "stdout", Closed())
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(["--help-all"])
+    assert ended.value.code in (0, None)
