@@ -32,8 +32,9 @@ class MachineMonitor:
         self._last = self._times()
 
     def facts(self) -> Facts:
-        now = time.localtime()
-        battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+        now, battery = time.localtime(), None
+        with suppress(AttributeError, OSError):  # a system, or a container, that has no word of one
+            battery = psutil.sensors_battery()
         busy_s, own_s, at = self._times()
         last_busy_s, last_own_s, last = self._last
         self._last = (busy_s, own_s, at)

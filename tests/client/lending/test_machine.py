@@ -74,6 +74,16 @@ def test_machine_is_on_mains_unless_it_says_otherwise(clocks: SimpleNamespace, b
     assert MachineMonitor().facts().is_on_battery is expected
 
 
+def test_container_that_has_no_word_of_a_battery_is_on_mains(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise FileNotFoundError("/sys/class/power_supply")
+
+    monkeypatch.setattr(psutil, "sensors_battery", missing, raising=False)
+    assert not MachineMonitor().facts().is_on_battery
+    monkeypatch.delattr(psutil, "sensors_battery")
+    assert not MachineMonitor().facts().is_on_battery
+
+
 def test_minute_is_of_the_local_day(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "localtime", lambda: SimpleNamespace(tm_hour=23, tm_min=7))
     assert MachineMonitor().facts().minute == 23 * 60 + 7
