@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from fedlearn.commands.command_line import _parser
+from fedlearn.config import Schema, given_settings
+from fedlearn.tasks.rnn.options import RnnOptions
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 AGENT = DEPLOY / "agent"
@@ -51,6 +53,14 @@ def test_unit_is_understood_by_systemd(unit: Path, tmp_path: Path) -> None:
 
 def test_image_is_not_run_by_root() -> None:
     assert re.search(r"^USER fedlearn$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+
+
+def test_server_of_the_image_takes_its_environment() -> None:
+    (line,) = re.findall(r"^ENV (.*)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    environ = dict(word.split("=", 1) for word in line.split())
+    assert given_settings(Schema(RnnOptions), None, environ, {}) == {
+        "runs": ("/runs", "environment variable FEDLEARN_RUNS")
+    }
 
 
 @pytest.mark.parametrize("folder", [DEPLOY, AGENT], ids=lambda p: p.name)

@@ -29,7 +29,7 @@ that brings both, wants that value: it does not grow."""
 _PREFIX = "FEDLEARN_"
 _OF_TASK = "the task's settings"
 _OF_CALL = "the call's keywords"
-_FOREIGN_VARIABLES = frozenset({"FEDLEARN_SERVER", "FEDLEARN_ISA", "FEDLEARN_NAME", "FEDLEARN_TOKEN"})
+_FOREIGN_VARIABLES = frozenset({"FEDLEARN_SERVER", "FEDLEARN_HUB", "FEDLEARN_ISA", "FEDLEARN_NAME", "FEDLEARN_TOKEN"})
 """Environment variables that other commands read; they are no keys of a run."""
 
 

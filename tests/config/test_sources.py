@@ -285,7 +285,7 @@ def test_unknown_variable_is_refused_with_the_nearest(refusal: Refusal) -> None:
 
 def test_variables_of_other_programs_are_ignored(rnn_schema: Schema) -> None:
     others = {"FEDLEARN_SERVER": "a:1", "FEDLEARN_ISA": "base", "FEDLEARN_NAME": "me", "PATH": "/bin"}
-    others["FEDLEARN_TOKEN"] = "open sesame"
+    others |= {"FEDLEARN_TOKEN": "open sesame", "FEDLEARN_HUB": "/hub"}
     assert load_config(rnn_schema, None, others, {}) == rnn_schema.build({})
 
 
