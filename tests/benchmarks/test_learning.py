@@ -1,12 +1,8 @@
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
-from typing import Any
 
 import pytest
 
-Run = Callable[..., CompletedProcess[str]]
-ReadJson = Callable[..., dict[str, Any]]
+from tests.benchmarks.conftest import ReadJson, Run
 
 TINY = ("--threads", "1", "--hidden-size", "8", "--population-limit", "128")
 TOKENS_PER_STEP = 128 * 16
@@ -24,6 +20,8 @@ def test_report_is_one_object_with_the_documented_keys(read_json: ReadJson, alte
     assert set(report) == {"benchmark", "text", "results", "notices"}
     assert report["text"]["name"] == "alternating.txt"
     assert [report["text"][f"{part}_characters"] for part in ("train", "validation", "test")] == [9000, 500, 500]
+    for name, bits in report["text"]["baselines_bits_per_character"].items():
+        assert bits == pytest.approx(2 * [1.0 if name == "unigram" else 0.0], abs=0.01)
     (result,) = report["results"]
     assert set(result) == {
         "recipe",
@@ -110,14 +108,6 @@ def test_peer_takes_other_settings(read_json: ReadJson, run_benchmark: Run, alte
         assert "Traceback" not in done.stderr
 
 
-def test_baselines_know_a_text_that_alternates(read_json: ReadJson, alternating_text: str) -> None:
-    text = read_json("learning", "--data", alternating_text, "--tokens", "2048", *TINY)["text"]
-    baselines = text["baselines_bits_per_character"]
-    assert baselines["unigram"] == pytest.approx([1.0, 1.0], abs=0.01)
-    for name in ("bigram", "trigram", "4-gram"):
-        assert baselines[name] == pytest.approx([0.0, 0.0], abs=0.01)
-
-
 @pytest.mark.slow
 def test_server_with_its_volunteer_learns_for_a_time(read_json: ReadJson, alternating_text: str) -> None:
     flags = ("--data", alternating_text, "--through-server", "--seconds", "8")
@@ -130,17 +120,22 @@ def test_server_with_its_volunteer_learns_for_a_time(read_json: ReadJson, altern
     assert set(run["sample"]) <= {"a", "b"}
 
 
-def test_peer_has_no_server(run_benchmark: Run, alternating_text: str) -> None:
-    flags = ("--recipes", "backprop", "--through-server", "--seconds", "1")
-    done = run_benchmark("learning", "--data", alternating_text, *flags, *TINY)
-    assert done.returncode == 1
-    assert "backprop is a peer: it has no server" in done.stdout
-
-
-def test_server_takes_no_budget_of_tokens(run_benchmark: Run, alternating_text: str) -> None:
-    done = run_benchmark("learning", "--data", alternating_text, "--through-server", "--tokens", "1e6", *TINY)
-    assert done.returncode == 1
-    assert "--through-server: expected budgets in --seconds" in done.stderr
+@pytest.mark.parametrize(
+    ("flags", "code", "complaint"),
+    [
+        (["--recipes", "backprop", "--through-server", "--seconds", "1"], 1, "backprop is a peer: it has no server"),
+        (["--through-server", "--tokens", "1e6"], 1, "--through-server: expected budgets in --seconds"),
+        (["--tokens", "2048", "--data", "absent.txt"], 1, "absent.txt"),
+        *((["--tokens", amount], 2, "--tokens") for amount in ("0", "inf", "much")),
+    ],
+)
+def test_what_can_not_be_run_is_refused(
+    run_benchmark: Run, alternating_text: str, flags: list[str], code: int, complaint: str
+) -> None:
+    done = run_benchmark("learning", "--data", alternating_text, *TINY, *flags)
+    assert done.returncode == code
+    assert complaint in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_people_get_a_table(run_benchmark: Run, alternating_text: str) -> None:
@@ -153,22 +148,6 @@ def test_people_get_a_table(run_benchmark: Run, alternating_text: str) -> None:
     assert header.split()[:6] == ["recipe", "hidden", "threads", "budget", "seeds", "validation"]
     assert row.split()[:6] == ["weights", "8", "1", "2048", "trial-tokens", "2"]
     assert row.count("[") == 2
-
-
-def test_absent_file_is_named(run_benchmark: Run, tmp_path: Path) -> None:
-    absent = str(tmp_path / "absent.txt")
-    done = run_benchmark("learning", "--data", absent, "--tokens", "2048", *TINY)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert absent in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("amount", ["0", "-1", "inf", "nan", "much"])
-def test_budget_that_is_no_amount_is_refused(run_benchmark: Run, amount: str) -> None:
-    done = run_benchmark("learning", f"--tokens={amount}")
-    assert done.returncode == 2
-    assert "--tokens" in done.stderr
 
 
 def test_help_names_settings_of_the_run(run_benchmark: Run) -> None:

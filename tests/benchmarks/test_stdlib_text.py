@@ -1,12 +1,10 @@
 """The text of the standard library's sources."""
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+from tests.benchmarks.conftest import Run
 
 
 @pytest.mark.parametrize(("characters", "expected"), [(100, "a\nbb\nzzz\n"), (6, "a\nbb\nz")])

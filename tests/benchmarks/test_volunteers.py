@@ -1,13 +1,9 @@
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from subprocess import CompletedProcess
-from typing import Any
 
 import pytest
 
-Run = Callable[..., CompletedProcess[str]]
-ReadJson = Callable[..., dict[str, Any]]
+from tests.benchmarks.conftest import ReadJson, Run
 
 REPLAYED = ("--spaces", "weights", "--exchange", "replay")
 

@@ -1,0 +1,71 @@
+"""What benchmarks/tasks report."""
+
+from importlib.util import find_spec
+
+import pytest
+
+from tests.benchmarks.conftest import ReadJson
+
+needs_gymnasium = pytest.mark.skipif(find_spec("gymnasium") is None, reason="needs gymnasium")
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
+
+
+def test_targets_of_the_suite_that_are_hit_are_counted(read_json: ReadJson) -> None:
+    pytest.importorskip("cocoex")
+    pytest.importorskip("cma")
+    report = read_json("bbob", "--functions", "1", "5", "24", "--dimensions", "2", "--budget", "500")
+    assert report["evaluations for each dimension"] == [100, 500]
+    assert [(each["function"], each["learner"]) for each in report["functions"]] == [
+        (function, learner) for function in (1, 5, 24) for learner in ("fedlearn.minimize", "cma")
+    ]
+    for each in report["functions"]:
+        early, late = each["hit"]
+        assert 0.0 <= early <= late <= 1.0
+        assert (each["best"] <= 1e-8) == (late == 1.0)
+    sphere, _, slope, *_ = report["functions"]
+    assert sphere["hit"][-1] == slope["hit"][-1] == 1.0
+    hits = [each["hit"][-1] for each in report["functions"][::2]]
+    assert report["totals"][0]["hit"][-1] == pytest.approx(sum(hits) / 3)
+
+
+@needs_torch
+@needs_gymnasium
+def test_a_policy_is_judged_along_its_episodes(read_json: ReadJson) -> None:
+    report = read_json(
+        "environments", "--environments", "CartPole-v1", "--seeds", "1", "--no-peers", "--episodes", "150"
+    )
+    assert report["evotorch"] is None
+    (run,) = report["runs"]
+    assert (run["environment"], run["learner"], run["seed"]) == ("CartPole-v1", "fedlearn", 1)
+    assert (run["population"], run["episodes"]) == (8, 144)
+    assert 1 <= run["last_return"] <= run["best_return"] <= 500
+    (summary,) = report["summaries"]
+    assert (summary["best_worst"], summary["last_median"]) == (run["best_return"], run["last_return"])
+    assert summary["solved"] == ("0 of 1" if run["solved_after"] is None else "1 of 1")
+
+
+def test_losses_of_functions_are_reported(read_json: ReadJson) -> None:
+    report = read_json(
+        "functions",
+        "--functions",
+        "Rosenbrock",
+        "noisy sphere 1000",
+        "--seeds",
+        "1",
+        "2",
+        "--evaluations",
+        "2000",
+        "--no-peers",
+    )
+    results = report["results"]
+    assert [(each["function"], each["learner"]) for each in results] == [
+        ("Rosenbrock", "fedlearn.minimize"),
+        ("Rosenbrock", "fedlearn.function"),
+        ("noisy sphere 1000", "fedlearn.minimize"),  # of more numbers than a task correlates
+    ]
+    assert [each["parameters"] for each in results] == [100, 100, 1000]
+    for each in results:
+        assert 1750 <= each["evaluations"] <= 2001  # whole populations, which are large where there is noise
+        assert len(each["losses"]) == 2
+        assert max(each["losses"]) < each["start_loss"]
+    assert results[0]["start_loss"] == 99 * (100 * 0.25**2 + 0.5**2)
