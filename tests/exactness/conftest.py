@@ -35,7 +35,6 @@ ISAS_OF_X86, ISAS_OF_ARM, _ = (names.split() for names in re.findall(r"set\(isas
 """Instruction sets that are compiled, the best one last."""
 
 BUILDS: dict[str, tuple[str, dict[str, str]]] = {
-    "gcc": ("g++", {}),
     "gcc -O0": ("g++", {"-O3": "-O0"}),
     "clang": ("clang++", {}),
     "clang -O0": ("clang++", {"-O3": "-O0"}),
@@ -137,7 +136,7 @@ def driver(
         folder = tmp_path_factory.mktemp("golden")
         if name == "gcc with contraction":  # of v3 alone, which is all that is run
             objects = compile_kernels(KERNELS, folder, build=name, files=[], isas=["v3"])
-            objects += [path for path in Path(build("gcc")).parent.glob("*.o") if path.stem != "v3"]
+            objects += [path for path in Path(build("gcc -O0")).parent.glob("*.o") if path.stem != "v3"]
         else:
             objects = compile_kernels(KERNELS, folder, build=name, files=FILES)
         compiler = tool(BUILDS[name][0])

@@ -1,4 +1,7 @@
-"""Replicated numbers are one and the same from every compiler, instruction set, thread count and arithmetic."""
+"""Replicated numbers are one and the same from every compiler, instruction set, thread count and arithmetic.
+
+What GCC makes of the project's own flags is the installed extension, in test_installed.py.
+"""
 
 from collections.abc import Callable
 
@@ -24,7 +27,7 @@ def isa(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("threads", ["1", "2", "3"])
-@pytest.mark.parametrize("build", ["gcc", "gcc -O0", "clang", "clang -O0"])
+@pytest.mark.parametrize("build", ["gcc -O0", "clang", "clang -O0"])
 def test_every_build_comes_to_the_golden_digests(
     build: str, isa: str, threads: str, driver: Driver, printed: Printed, golden_of_driver: Digests
 ) -> None:
@@ -32,7 +35,7 @@ def test_every_build_comes_to_the_golden_digests(
 
 
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
-@pytest.mark.parametrize("build", ["gcc", "clang"])
+@pytest.mark.parametrize("build", ["gcc -O0", "clang"])
 def test_the_arithmetic_of_the_host_process_does_not_matter(
     build: str, isa: str, arithmetic: str, driver: Driver, printed: Printed, golden_of_driver: Digests
 ) -> None:
@@ -42,11 +45,11 @@ def test_the_arithmetic_of_the_host_process_does_not_matter(
 def test_signs_one_at_a_time_come_to_the_golden_digests(
     driver: Driver, printed: Printed, golden_of_driver: Digests
 ) -> None:
-    assert printed(driver("gcc"), "naive", FEDLEARN_ISA="base") == {"isa": "base"} | golden_of_driver
+    assert printed(driver("clang"), "naive", FEDLEARN_ISA="base") == {"isa": "base"} | golden_of_driver
 
 
 @pytest.mark.parametrize(("processor", "chosen"), [("Nehalem", "base"), ("Haswell", "v3")])
-@pytest.mark.parametrize("build", ["gcc", "clang"])
+@pytest.mark.parametrize("build", ["gcc -O0", "clang"])
 def test_an_older_processor_comes_to_the_golden_digests(
     build: str,
     processor: str,
