@@ -21,7 +21,13 @@ class ActivationLog(msgspec.Struct, frozen=True, eq=False):
     sums: tuple[CodedEstimate, ...] = ()
     """The sum of each seat's part, where gradients were measured."""
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether everything that the seats received and sent is known."""
-        return all(sent and all(said.payload for said in sent) for sent in self.sent)
+    def is_known(self, leg: int, n_members: int) -> bool:
+        """Whether the messages of a leg are all that there are for so many members. What goes straight from seat to
+        seat may be with the last one, and its losses here, before the server is told of it."""
+        return sum(said.n_members for said in self.sent[leg]) == n_members
+
+    def is_whole(self, n_members: int) -> bool:
+        """Whether everything that the seats received and sent of so many members is known."""
+        return all(self.is_known(leg, n_members) for leg in range(len(self.sent))) and all(
+            said.payload for sent in self.sent for said in sent
+        )

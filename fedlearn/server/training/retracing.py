@@ -44,7 +44,7 @@ class Retracer:
         log, layout = claim.log, self._holding.objective.layout
         assert log is not None, "a claim of a crew"
         finding, verdict = compare(claim, lambda: self._results(claim, log, 0), layout)
-        if finding is Finding.FALSE and log.is_whole:
+        if finding is Finding.FALSE and log.is_whole(claim.trials.n_members):
             place = self._guilty_place(claim, log, layout)
             guilty = claim.reputation.seats[place]
             verdict = replace(verdict, identity=guilty.identity, name=guilty.name, place=place)
@@ -117,7 +117,7 @@ def _way_of(claim: Claim, log: ActivationLog) -> tuple[int, ...]:
 def _messages(trials: Trials, log: ActivationLog) -> list[tuple[int, int]]:
     """The first member and the number of members of each message, as the first seat grouped them, where that is known:
     the number that share a product decides last digits."""
-    if log.sent[0]:
+    if log.is_known(0, trials.n_members):
         return [(said.first_member, said.n_members) for said in log.sent[0]]
     end = trials.first_member + trials.n_members
     firsts = range(trials.first_member, end, log.batch)

@@ -268,13 +268,13 @@ def test_what_seats_sent_is_kept_until_its_losses_are_handed_up(crew: Crew) -> N
     assert log is not None
     assert (log.cuts, log.shards, log.wire, log.batch) == ((2,), 1, "float16", BATCH)
     assert [[said.first_member for said in sent] for sent in log.sent] == [[FIRST, FIRST + 5]]
-    assert log.is_whole
+    assert log.is_whole(GROUP)
     crew.hand_up(result(FIRST, GROUP))
     assert crew.taken == FIRST + GROUP
     assert [said.first_member for said in crew.sent[0]] == [FIRST + GROUP]
     log = crew.log(FIRST, GROUP)
     assert log is not None
-    assert not log.is_whole
+    assert not log.is_whole(GROUP)
     crew.end(60.0)
     assert crew.sent == [[]]
 
