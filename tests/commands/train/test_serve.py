@@ -295,7 +295,7 @@ def test_code_that_only_the_runs_folder_names_is_not_run_when_it_goes_on(
         served("--resume", "1")
     (tmp_path / "fit.py").write_text(content)
     monkeypatch.setenv("FEDLEARN_TASK", entry)
-    assert served("--resume", "1").run.task == entry
+    assert served("--resume", "1", "--port", "0").run.task == entry
 
 
 def test_title_says_what_learns_from_what_and_from_where(
@@ -324,7 +324,7 @@ def test_settings_that_were_altered_by_hand_are_named(
     served("--task", write_task(tmp_path), *SETTLED)
     path = tmp_path / "trainingRuns/1/config.json"
     path.write_text(path.read_text().replace('"sigma": 0.1', '"sigma": 0.3'))
-    assert served("--resume", "1", "--task", "fit.py:task", "--steps", "9").strategy.sigma == 0.3
+    assert served("--resume", "1", "--task", "fit.py:task", "--steps", "9", "--port", "0").strategy.sigma == 0.3
     assert "sigma: 0.3 in trainingRuns/1/config.json, it was 0.1 when genesis" in capsys.readouterr().out
 
 
@@ -356,23 +356,6 @@ def test_run_is_resumed_with_the_configuration_that_it_repeats(served: Serve, tm
     first = served("trainingRuns/1/config.json", "--port", "0", "--step-num", "3")
     assert first.run.step_num == 3
     assert served("trainingRuns/1/config.json", "--resume", "2", "--port", "0") == first
-
-
-def test_a_mesh_is_three_settings() -> None:
-    parser = Parser()
-    add_serve(parser)
-    given = parser.parse_args(["--mesh", "crews=3,shards=2"])
-    assert (given.seats, given.shards, given.volunteers) == ("2", "2", "6")
-    assert parser.parse_args(["--mesh", "crews=3,shards=2", "--volunteers", "0"]).volunteers == "0"
-
-
-@pytest.mark.parametrize("text", ["crews=2", "crews=0,shards=2", "crews=2,shards=0", "2,2", "crews=2,shards=2,more"])
-def test_what_is_no_mesh_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    parser = Parser()
-    add_serve(parser)
-    with pytest.raises(SystemExit):
-        parser.parse_args(["--mesh", text])
-    assert "expected crews=C,shards=S such as crews=2,shards=2, got" in capsys.readouterr().err
 
 
 def test_place_of_the_noise_follows_who_may_join_and_stays_when_the_run_goes_on(
