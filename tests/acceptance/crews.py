@@ -2,12 +2,6 @@
 
 from pathlib import Path
 
-from fedlearn.coordination.crews.planning import CrewPlanner
-from fedlearn.runs import history
-from fedlearn.runs.run import load, load_run_config
-from fedlearn.storage.runs import RunFolder
-from fedlearn.storage.task_file import load_task
-
 TASK = """
 import numpy as np
 import torch
@@ -50,16 +44,3 @@ STEPS_BY_MEMBERS = (
 
 def write_task(folder: Path) -> None:
     (folder / "task.py").write_text(TASK)
-
-
-def digests_of_parts(folder: Path, *, seats: int) -> list[str]:
-    """Of the server's replica at the end of the journal, in the order of the seats."""
-    run_folder = RunFolder(folder / "trainingRuns/1")
-    config = load_run_config(run_folder)
-    run = load(run_folder, config, task=load_task(config.run.task))
-    replica = history.rebuilt_at(run).holding.replica
-    draftsman = CrewPlanner.of(run.prepared.invitation.attachment, seats=seats, wire="float32")
-    draft = draftsman.draft([0] * seats)
-    assert draft is not None
-    parts = [replica.layout.part(place.tensors) for place in draft.stages]
-    return [digest.hex() for digest in replica.digests(parts)]

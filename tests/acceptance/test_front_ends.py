@@ -129,10 +129,9 @@ def test_a_vocabulary_in_shards_has_the_losses_of_one_process(tmp_path: Path, ch
     assert len(set(digests)) == 1
 
 
-@pytest.mark.parametrize(("name", "n_ranks"), [("tp.py", 2), pytest.param("mesh.py", 4, marks=pytest.mark.long)])
-def test_ranks_with_the_whole_model_learn_characters_by_gradients(tmp_path: Path, name: str, n_ranks: int) -> None:
-    said = vocabulary_gang(name, n_ranks, tmp_path, "--epochs=4", "--batch_size=50", "--lr=0.01")
-    assert f"{n_ranks} ranks with the whole model" in said
+def test_ranks_with_the_whole_model_learn_characters_by_gradients(tmp_path: Path) -> None:
+    said = vocabulary_gang("tp.py", 2, tmp_path, "--epochs=4", "--batch_size=50", "--lr=0.01")
+    assert "2 ranks with the whole model" in said
     assert len(metrics_of(tmp_path)) == 4 * 25
     losses = [float(loss) for loss in re.findall(r"evaluation loss (\d\.\d{4})", said)]
     assert len(losses) == 4
@@ -182,19 +181,6 @@ def test_three_providers_hold_one_model_between_them_and_write_its_figures(tmp_p
     assert {name: tensor.shape for name, tensor in tensors.items()} == CNN_SHAPES
 
 
-@pytest.mark.long
-def test_three_providers_reach_what_plain_adam_reaches(tmp_path: Path) -> None:
-    said = providers(tmp_path)
-    losses, accuracies = figures_in(tmp_path / "losses.txt"), figures_in(tmp_path / "val_accuracies.txt")
-    print(
-        f"accuracy {accuracies[-1]:.3f}, of rows held out to the end {accuracy_of(said):.3f}, {len(accuracies)} epochs"
-    )
-    assert "node_0: 3 nodes hold the whole model each" in said
-    assert max(step["volunteers"] for step in metrics_of(tmp_path)) == 3
-    assert len(losses) == len(accuracies) == 20
-    assert accuracy_of(said) >= 0.955  # plain Adam of that rate: 0.95 to 0.978, by the seed
-
-
 def typed_providers(folder: Path, epochs: int) -> str:
     """What the first of three providers says, whose scripts name 100 epochs."""
     pytest.importorskip("sklearn")
@@ -227,22 +213,13 @@ def test_scripts_of_providers_train_as_they_stand(tmp_path: Path) -> None:
     assert state["bn_1.running_var"].shape == (16,)
 
 
-@pytest.mark.long
-def test_scripts_of_providers_reach_what_plain_adam_reaches(tmp_path: Path) -> None:
-    said = typed_providers(tmp_path, epochs=100)
-    (accuracy,) = re.findall(r"^Accuracy: (\S+)$", said, flags=re.M)
-    print(f"accuracy {accuracy}")
-    assert float(accuracy) >= 0.97
-    assert len(figures_in(tmp_path / "val_accuracies.txt")) == 1
-
-
-def curve_fit(folder: Path, epochs: int, port: int = 0) -> list[float]:
+def curve_fit(folder: Path, epochs: int) -> list[float]:
     """The losses of the boss's loop, which is typed with 400 epochs."""
     typed = (originals.FOLDER / "curve_fit.txt").read_text().replace("EPOCHS = 400", f"EPOCHS = {epochs}")
     typed = typed.replace("from bossman import", "from fedlearn.compat.boss import")
     # Of 60 seeds two end at 0.3 by plain Adam, too: its first steps saturate the sigmoid.
     (folder / "curve_fit.py").write_text(typed.replace("import torch\n", "import torch\ntorch.manual_seed(1)\n", 1))
-    where = {"MODEL_HOST": "127.0.0.1", "MODEL_PORT": str(port or free_port())}
+    where = {"MODEL_HOST": "127.0.0.1", "MODEL_PORT": str(free_port())}
     workers = [script("worker.py", folder=folder, **where) for _ in range(2)]
     boss = script(str(folder / "curve_fit.py"), "2", folder=folder, **where)
     with ended_at_exit(boss, *workers):
@@ -262,14 +239,6 @@ def test_a_boss_and_its_workers_fit_a_curve_by_the_loop_as_it_is_typed(tmp_path:
     losses = curve_fit(tmp_path, 50)
     assert losses[0] > 0.01
     assert max(losses[-5:]) < 1.5e-3  # plain Adam: 0.0001 to 0.001 after 40
-
-
-@pytest.mark.long
-def test_a_boss_fits_its_curve_as_closely_as_plain_adam(tmp_path: Path) -> None:
-    skip_without_ports(1024)
-    last = curve_fit(tmp_path, 400, port=1024)[-40:]
-    print(f"the loss is {sum(last) / 40:.2g} after 400 steps")
-    assert sum(last) / 40 < 2e-5  # plain Adam's: 1.3e-6 to 1.3e-5, by the seed
 
 
 def test_workers_that_hold_one_model_between_them_take_steps_of_the_same_loop(tmp_path: Path) -> None:

@@ -1,21 +1,23 @@
 """Seats of crews that come, go, die and stand still by lot, with whole volunteers beside, for as long as one wants.
 
+They send to each other where they reach each other. In the end the server is killed, and they go on with the next.
+
 FEDLEARN_CHURN_S=600 FEDLEARN_CHURN_SEED=1 python -m pytest -m long -s tests/faults/test_crew_churn.py
 """
 
+import json
 import os
 import random
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import final
 
 import pytest
 
 from tests.acceptance.crews import write_task
-from tests.end_to_end.processes import ended_at_exit, metrics_of, start, wait_for
+from tests.end_to_end.processes import ended_at_exit, fedlearn, free_port, metrics_of, start, wait_for
 from tests.faults.hatchery import Hatchery, hatching
 from tests.faults.history import check_history, drained
 from tests.faults.measures import growth_mb_an_hour, memory_mb, until_more
@@ -26,7 +28,7 @@ pytest.importorskip("torch")
 LEAST, MOST = 3, 5
 """Seats at a time; beside them there is one whole volunteer at most."""
 
-PART = ("--max-memory", "500kB")
+PART = ("--max-memory", "500kB", "--direct", "127.0.0.1:0")
 """Less than a replica takes, and more than half of it."""
 
 STILL_S = 2.0
@@ -34,9 +36,10 @@ EVENT_S = 1.0
 WARM_UP = 1 / 3
 """Of the time, before memory is measured."""
 
+SERVE = ("--task", "task.py:task", "--volunteers", "0", "--tls", "off", "--joins-per-minute", "0", "--direct", "true")
 FLAGS = (
-    *("--volunteers", "0", "--population-limit", "64", "--group-size", "16", "--time-per-step", "2", "--tls", "off"),
-    *("--joins-per-minute", "0", "--checkpoint-time", "5", "--keep-journal", "8MB", "--sample-time", "0"),
+    *("--population-limit", "64", "--group-size", "16", "--time-per-step", "2"),
+    *("--checkpoint-time", "5", "--keep-journal", "8MB", "--sample-time", "0"),
 )
 
 
@@ -114,41 +117,44 @@ class Churn:
         self.counts[what] = self.counts.get(what, 0) + 1
 
 
-@contextmanager
-def churning(folder: Path, address: str, seed: int) -> Iterator[Churn]:
-    with hatching(folder) as hatchery:
-        yield Churn(hatchery, address, random.Random(seed))
-
-
 def churned(folder: Path, duration_s: float, seed: int) -> list[tuple[float, float]]:
-    """Lets things happen for so long, then crews alone go on; gives the server's memory as (s, MB)."""
+    """Lets things happen for so long, then crews alone go on, also with another server; gives the first one's memory as
+    (s, MB)."""
     write_task(folder)
     said: list[str] = []
     samples: list[tuple[float, float]] = []
-    limit_s = int(duration_s) + 120
-    server = start("server.py", "--task", "task.py:task", "--port", "0", *FLAGS, folder=folder, limit_s=limit_s)
-    with ended_at_exit(server):
-        address, _ = wait_for(server, r"join with: .* join (\S+)")
-        reading = drained(server, said)
-        with churning(folder, address, seed) as churn:
+    serve = partial(start, "server.py", *SERVE, "--port", str(free_port()), folder=folder, limit_s=duration_s + 120.0)
+    with hatching(folder) as hatchery:
+        server = serve(*FLAGS)
+        with ended_at_exit(server):
+            address, _ = wait_for(server, r"join with: .* join (\S+)")
+            reading = drained(server, said)
+            churn = Churn(hatchery, address, random.Random(seed))
             churn.join()  # which waits for all that children need
             began = time.monotonic()
             while (elapsed_s := time.monotonic() - began) < duration_s:
                 churn.happen()
+                assert server.poll() is None, "".join(said)
                 if elapsed_s > WARM_UP * duration_s:
                     samples.append((elapsed_s, memory_mb(server.pid)))
                 time.sleep(EVENT_S)
             churn.calm()
             until_more(folder, 3)
-            calm_s = time.monotonic() - began - elapsed_s
-            assert server.poll() is None, "".join(said)
+            server.kill()
+            reading.join()
+        server = serve("--resume", "1")
+        with ended_at_exit(server):
+            reading = drained(server, said)
+            until_more(folder, 3)
             server.send_signal(signal.SIGINT)
             assert server.wait(timeout=LIMIT_S) == 0
             reading.join()
     n_steps, relayed = len(metrics_of(folder)), sum(bool(step.get("relayed")) for step in metrics_of(folder))
-    print(f"seed {seed}, {duration_s:.0f} s: {n_steps} steps, {relayed} with crews, and 3 more after {calm_s:.1f} s")
-    print(churn.counts)
+    traffic = json.loads(fedlearn("traffic", "1", "--json", folder=folder))
+    print(f"seed {seed}, {duration_s:.0f} s: {n_steps} steps, {relayed} with crews; {churn.counts}")
+    print(f"{traffic['direct']} bytes straight from seat to seat")
     assert relayed > 0
+    assert traffic["direct"] > 0
     check_history(folder, said)
     return samples
 
