@@ -91,7 +91,7 @@ def folder(tmp_path: Path, kind: str) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("kind", ["function", "supervised as a graph", "custom"])
+@pytest.mark.parametrize("kind", ["supervised as a graph", "custom"])
 def test_a_killed_and_a_late_volunteer_do_no_harm_and_the_run_is_resumed_to_the_bit(folder: Path, kind: str) -> None:
     named = [] if kind.endswith("graph") else ["--task", "mine.py:task"]
     share = "graph" if kind.endswith("graph") else "nothing"
@@ -115,7 +115,7 @@ def test_a_killed_and_a_late_volunteer_do_no_harm_and_the_run_is_resumed_to_the_
     resume(folder)
 
 
-@pytest.mark.parametrize("kind", ["supervised", "environment", "reward"])
+@pytest.mark.parametrize("kind", ["environment", "reward"])
 @pytest.mark.usefixtures("kind")
 def test_a_run_of_each_kind_learns_and_is_resumed_to_the_bit(folder: Path) -> None:
     server = start("server.py", *ALONE, "--share", "nothing", *STEPS, "--steps", str(N_STEPS), folder=folder)
