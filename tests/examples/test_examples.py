@@ -19,6 +19,7 @@ NEEDS = {
     "residual": ["torch"],
     "sums": ["torch", "transformers"],
     "cartpole": ["torch", "gymnasium"],
+    "pendulum": ["torch", "gymnasium"],
     "valley": [],
 }
 FRONT_ENDS = ["mesh", "tp", "boss", "ppl", "provider", "worker"]

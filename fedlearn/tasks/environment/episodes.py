@@ -1,4 +1,4 @@
-"""Episodes of many members in lockstep: one batched call of their policies serves all environments."""
+"""Episodes of many members in lockstep: one batched call of their policies serves all of them."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -6,13 +6,13 @@ from typing import Any, final
 
 import gymnasium
 import numpy as np
-from gymnasium import Env
 from numpy.typing import NDArray
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.environment.normalization import Observed
 from fedlearn.tasks.environment.policy import Forward, Stacked
-from fedlearn.tasks.environment.spaces import Act, actor, n_outputs, observer
+from fedlearn.tasks.environment.side_by_side import Copies, MakeEnv, Vectors, environments
+from fedlearn.tasks.environment.spaces import Act, actor, n_outputs
 from fedlearn.tasks.film import Film, Picture
 
 DROP_BELOW = 0.5
@@ -28,20 +28,17 @@ LEAST_DEVIATION = 1e-3
 FRAMES_PER_S = 30.0
 """Frames per second of a film whose environment names no other number."""
 
-MakeEnv = str | Callable[[], Env[Any, Any]]
-
 
 @final
 class Episodes:
-    """Episodes of one environment, of which a copy is made for each episode that is played at the same time."""
+    """Episodes of one environment, which are played side by side."""
 
     def __init__(self, env: MakeEnv, *, action: Act | None, max_steps: int) -> None:
         self._make, self._max_steps = env, max_steps
-        self._envs = [_made(env)]
-        self.action_space = self._envs[0].action_space
-        self._observe, self.observation_shape = observer(self._envs[0].observation_space)
-        self._n_outputs = None if action else n_outputs(self.action_space)
-        self.act = action or actor(self.action_space)
+        self._envs = environments(env)
+        self.observation_shape = self._envs.observation_shape
+        self._n_outputs = None if action else n_outputs(self._envs.action_space)
+        self.act = action or actor(self._envs.action_space)
 
     def returns(
         self,
@@ -49,42 +46,36 @@ class Episodes:
         policies: Callable[[Stacked], Forward],
         stacked: Stacked,
         observed: Observed | None = None,
+        *,
+        survival_bonus: float = 0.0,
     ) -> NDArray[np.float64]:
-        """The sum of rewards of an episode for each of `seeds`, both [members, episodes].
+        """The sum of rewards less this bonus of an episode for each of `seeds`, both [members, episodes].
 
         What members observe is added to `observed`.
         """
         n_members, n_episodes = seeds.shape
-        while len(self._envs) < seeds.size:
-            self._envs.append(_made(self._make))
-        seen = np.stack(
-            [self._observe(env.reset(seed=int(s))[0]) for env, s in zip(self._envs, seeds.flat, strict=False)]
-        )
-        seen = seen.reshape(n_members, n_episodes, *self.observation_shape)
-        total, running = np.zeros(seeds.shape), np.ones(seeds.shape, dtype=bool)
-        playing, forward = np.arange(n_members), policies(stacked)
+        playing = self._envs.begin(seeds.ravel().tolist())
+        seen = playing.observations.reshape(n_members, n_episodes, *self.observation_shape)
+        total, running = np.zeros(seeds.size), playing.running.reshape(seeds.shape)
+        members, forward = np.arange(n_members), policies(stacked)
         for _ in range(self._max_steps):
             still = np.flatnonzero(running.any(axis=1))
             if not still.size:
                 break
-            if still.size < DROP_BELOW * playing.size:
-                playing, forward = still, policies({name: array[still] for name, array in stacked.items()})
+            if still.size < DROP_BELOW * members.size:
+                members, forward = still, policies({name: array[still] for name, array in stacked.items()})
             if observed is not None:
-                observed.add(playing, seen[playing], running[playing])
-            actions = self.act(self._checked(forward(seen[playing]), (len(playing), n_episodes)))
-            rows, episodes = np.nonzero(running[playing])
-            places = zip(playing[rows].tolist(), episodes.tolist(), actions[rows, episodes], strict=True)
-            for member, episode, action in places:
-                env = self._envs[member * n_episodes + episode]
-                observation, reward, terminated, truncated, _ = env.step(action)
-                seen[member, episode] = self._observe(observation)
-                total[member, episode] += float(reward)
-                running[member, episode] = not (terminated or truncated)
-        return total
+                observed.add(members, seen[members], running[members])
+            actions = self.act(self._checked(forward(seen[members]), (len(members), n_episodes)))
+            own, episodes = np.nonzero(running[members])
+            rows = members[own] * n_episodes + episodes
+            self._envs.step(playing, rows, actions[own, episodes])
+            total[rows] += playing.rewards[rows] - survival_bonus
+        return total.reshape(seeds.shape)
 
     def n_in(self, interactions: int) -> int:
         """Number of episodes that have so many interactions if each is as long as it may be."""
-        spec = self._envs[0].spec
+        spec = self._envs.first.spec
         longest = min(spec.max_episode_steps or self._max_steps, self._max_steps) if spec else self._max_steps
         return math.ceil(interactions / longest)
 
@@ -92,10 +83,13 @@ class Episodes:
         """A function from an observation to the action of the only member."""
 
         def action(observation: Any) -> Any:  # noqa: ANN401
-            outputs = forward(self._observe(observation)[np.newaxis, np.newaxis])
-            return self.act(self._checked(outputs, (1, 1)))[0, 0]
+            return self._action(forward, self._envs.observe(observation))
 
         return action
+
+    def _action(self, forward: Forward, observation: Float32Array) -> Any:  # noqa: ANN401
+        """The action of the only member after this observation [*shape]."""
+        return self.act(self._checked(forward(observation[np.newaxis, np.newaxis]), (1, 1)))[0, 0]
 
     def film(self, forward: Forward, *, seed: int) -> Film:
         """One episode of the only member, drawn by the environment.
@@ -103,36 +97,38 @@ class Episodes:
         Raises:
             ValueError: the environment draws no frames.
         """
-        named = isinstance(self._make, str)
-        env = gymnasium.make(self._make, render_mode="rgb_array") if isinstance(self._make, str) else _made(self._make)
+        envs = environments(self._make, is_drawn=True)
+        env = envs.first
         if env.render_mode != "rgb_array":
+            named = isinstance(self._make, str)
             remedy = "name one that does" if named else "make it with render_mode='rgb_array' while it is filmed"
             raise ValueError(f"env: expected one that draws frames, got {env.render_mode} as its render_mode; {remedy}")
         fps = float(env.metadata.get("render_fps", FRAMES_PER_S))
-        return Film(fps, self._frames(env, self.player(forward), seed))
+        return Film(fps, self._frames(envs, forward, seed))
 
-    def _frames(self, env: Env[Any, Any], act: Callable[[Any], Any], seed: int) -> Iterator[Picture]:
-        observation, total = env.reset(seed=seed)[0], 0.0
-        yield Picture(_drawn(env), total)
+    def _frames(self, envs: Copies | Vectors, forward: Forward, seed: int) -> Iterator[Picture]:
+        playing, total = envs.begin([seed]), 0.0
+        yield Picture(_drawn(envs), total)
         for _ in range(self._max_steps):
-            observation, reward, terminated, truncated, _ = env.step(act(observation))
-            total += float(reward)
-            yield Picture(_drawn(env), total)
-            if terminated or truncated:
+            envs.step(playing, np.arange(1), [self._action(forward, playing.observations[0])])
+            total += float(playing.rewards[0])
+            yield Picture(_drawn(envs), total)
+            if not playing.running[0]:
                 break
-        env.close()
+        envs.first.close()
 
     def measure(self) -> tuple[Float32Array, Float32Array]:
         """The mean and standard deviation of observations under random actions."""
-        env = self._envs[0]
-        self.action_space.seed(0)
+        action_space = self._envs.action_space
+        action_space.seed(0)
         seen = []
         for episode in range(MEASURED_EPISODES):
-            seen.append(self._observe(env.reset(seed=episode)[0]))
+            playing = self._envs.begin([episode])
+            seen.append(playing.observations[0].copy())
             for _ in range(MEASURED_STEPS):
-                observation, _, terminated, truncated, _ = env.step(self.action_space.sample())
-                seen.append(self._observe(observation))
-                if terminated or truncated:
+                self._envs.step(playing, np.arange(1), [action_space.sample()])
+                seen.append(playing.observations[0].copy())
+                if not playing.running[0]:
                     break
         observations = np.stack(seen).astype(np.float64)
         deviation = observations.std(axis=0)
@@ -146,32 +142,18 @@ class Episodes:
         wanted = "..." if self._n_outputs is None else self._n_outputs
         found = ", ".join(map(str, ("episodes", *outputs.shape[2:])))
         raise ValueError(
-            f"policy: expected outputs [episodes, {wanted}] for actions of {self.action_space}, got [{found}]; "
+            f"policy: expected outputs [episodes, {wanted}] for actions of {self._envs.action_space}, got [{found}]; "
             f"an observation is {list(self.observation_shape)}"
         )
 
 
-def _made(env: MakeEnv) -> Env[Any, Any]:
-    """A new environment.
-
-    Raises:
-        ValueError: gymnasium knows no such name, or lacks what it needs.
-    """
-    if callable(env):
-        return env()
-    try:
-        return gymnasium.make(env, disable_env_checker=True)
-    except (gymnasium.error.Error, ImportError) as error:
-        raise ValueError(f"env: expected a name that gymnasium can make, got {env!r}: {error}") from error
-
-
-def _drawn(env: Env[Any, Any]) -> NDArray[np.uint8]:
-    """The environment's picture of its state, [height, width, 3].
+def _drawn(envs: Copies | Vectors) -> NDArray[np.uint8]:
+    """The environment's picture of the first episode, [height, width, 3].
 
     Raises:
         ValueError: a package with which it draws is missing.
     """
     try:
-        return np.asarray(env.render(), dtype=np.uint8)
+        return np.asarray(envs.drawn(), dtype=np.uint8)
     except gymnasium.error.DependencyNotInstalled as error:
         raise ValueError(f"env: expected all packages with which it draws, and one is missing: {error}") from error

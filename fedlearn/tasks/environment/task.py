@@ -22,7 +22,8 @@ from fedlearn.tasks.task import Batch, Members, Setting, Task
 if TYPE_CHECKING:
     import torch
 
-    from fedlearn.tasks.environment.episodes import Episodes, MakeEnv
+    from fedlearn.tasks.environment.episodes import Episodes
+    from fedlearn.tasks.environment.side_by_side import MakeEnv
     from fedlearn.tasks.environment.spaces import Act
 
 RADIUS = 13.0
@@ -65,18 +66,22 @@ def environment(
     action: "Act | None" = None,
     normalize: Normalize = True,
     max_steps: int = 100_000,
+    survival_bonus: float = 0.0,
     scales: Mapping[str, float] | None = None,
     settings: Mapping[str, Setting] | None = None,
 ) -> "EnvironmentTask":
     """A task that trains a policy for a high return in a gymnasium environment.
 
-    `env` is a registered name or a function that makes an environment. `policy` is a torch module, or a function that
-    makes one, from observations [n, ...] to outputs [n, outputs]; with `start`, named arrays to train, it is instead a
-    function `policy(arrays, observations)` that needs no torch. The largest output chooses among discrete actions, of
-    several for each by outputs of its own, and outputs from -1 to 1 reach all of bounded ones; `action`, from outputs
-    [..., n] to actions [..., *shape], replaces this.
+    `env` is a registered name, a function that makes an environment, or a function of a number that makes a vector
+    environment (`gymnasium.vector.VectorEnv`) of so many episodes, which is reset with a list of their seeds. `policy`
+    is a torch module, or a function that makes one, from observations [n, ...] to outputs [n, outputs]; with `start`,
+    named arrays to train, it is instead a function `policy(arrays, observations)` that needs no torch. The largest
+    output chooses among discrete actions, of several for each by outputs of its own, and outputs from -1 to 1 reach all
+    of bounded ones; `action`, from outputs [..., n] to actions [..., *shape], replaces this.
 
-    A member plays `episodes` episodes of at most `max_steps` steps. With `normalize` observations are divided by their
+    A member plays `episodes` episodes of at most `max_steps` steps. Members are compared by their returns without the
+    `survival_bonus` of each step, which an environment pays for as long as an episode lasts; looks at the unperturbed
+    policy count it. With `normalize` observations are divided by their
     standard deviation, which is measured under random actions at first and travels with the weights. "running" renews
     it in each step by what members observed, and subtracts the first mean of numbers that are far from zero; "once"
     never renews it, and subtracts all means. True is "running" for observations of up to 1,024 numbers.
@@ -94,6 +99,7 @@ def environment(
         action=action,
         normalize=normalize,
         max_steps=max_steps,
+        survival_bonus=survival_bonus,
         scales=scales or {},
         settings=settings or {},
     )
@@ -115,11 +121,13 @@ class EnvironmentTask(Task):
         action: "Act | None",
         normalize: Normalize,
         max_steps: int,
+        survival_bonus: float,
         scales: Mapping[str, float],
         settings: Mapping[str, Setting],
     ) -> None:
         self._env, self._policy, self._n_episodes = env, policy, episodes
         self._action, self._normalize, self._max_steps = action, normalize, max_steps
+        self._survival_bonus = survival_bonus
         self._scales, self._settings = scales, settings
 
     @cached_property
@@ -182,7 +190,10 @@ class EnvironmentTask(Task):
             some = slice(first, first + at_once)
             part = {name: array[some] for name, array in stacked.items()}
             observed = Observed(_normalization_from(MEAN, part), len(seeds[some])) if self.statistics else None
-            returns.append(self._episodes.returns(seeds[some], self._policies, part, observed).mean(axis=1))
+            played = self._episodes.returns(
+                seeds[some], self._policies, part, observed, survival_bonus=self._survival_bonus
+            )
+            returns.append(played.mean(axis=1))
             rows.append(NO_MOMENTS if observed is None else observed.moments())
         moments = np.concatenate(rows)
         if self.statistics:
