@@ -43,6 +43,7 @@ def test_what_is_measured_and_drawn_is_that_of_copies(chase: Callable[..., Made]
     assert film.fps == 5
     assert [int(picture.pixels.max()) for picture in pictures] == list(range(len(pictures)))
     assert len(pictures) > 5
+    assert pictures[0].pixels.shape == (4, 4, 3)
     alone = chasing(chase_in_arrays, episodes=1)
     assert many.evaluate(weights, threads=1) == alone.evaluate(weights, threads=1)
 
