@@ -80,6 +80,20 @@ def test_an_episode_that_has_ended_stays_as_it_was(chase_in_arrays: Arrays) -> N
     assert playing.observations[going][0] == last[going][0] + 1.0
 
 
+def test_observations_of_an_environment_that_writes_them_in_one_place_are_kept(chase_in_arrays: Any) -> None:  # noqa: ANN401
+    class InPlace(chase_in_arrays):  # type: ignore[misc]
+        def _seen(self) -> Any:  # noqa: ANN401
+            self.seen = getattr(self, "seen", np.zeros((self.num_envs, 2), np.float32))
+            self.seen[:] = super()._seen()
+            return self.seen
+
+    envs = Vectors(InPlace)
+    playing = envs.begin([1, 2])
+    envs.step(playing, np.array([1]), np.ones((1, 1), np.float32))
+    envs.step(playing, np.array([1]), np.ones((1, 1), np.float32))
+    assert playing.observations[:, 0].tolist() == [0.0, 2.0]
+
+
 @pytest.mark.parametrize("action_space", [spaces.Discrete(3), spaces.MultiBinary(1)])
 def test_numbers_are_actions_of_vector_environments(
     chase: Callable[..., Made], action_space: spaces.Space[Any]

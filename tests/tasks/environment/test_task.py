@@ -171,6 +171,21 @@ def test_what_is_measured_is_equal_everywhere(chase: Callable[..., Made]) -> Non
         np.testing.assert_array_equal(one.tensors[name], two.tensors[name])
 
 
+def test_every_observation_under_random_actions_is_measured(chase: Callable[..., Made]) -> None:
+    env, seen = chase()(), []
+    env.action_space.seed(0)
+    for seed in range(8):
+        seen.append(env.reset(seed=seed)[0])
+        is_over = False
+        while not is_over:
+            observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            seen.append(observation)
+            is_over = terminated or truncated
+    found = environment(chase(), linear, start=START, normalize="once").tensors
+    np.testing.assert_allclose(found["observations.centre"], np.mean(seen, axis=0), rtol=1e-5)
+    np.testing.assert_allclose(found["observations.deviation"], np.std(seen, axis=0), rtol=1e-5)
+
+
 def test_losses_are_shown_as_returns(chase: Callable[..., Made]) -> None:
     task = environment(chase(), linear, start=START, episodes=3)
     assert (task.kind, task.unit, task.work_per_member) == ("environment", "episodes", 3)
