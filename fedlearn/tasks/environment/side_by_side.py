@@ -30,7 +30,7 @@ class Playing:
     """What is known of episodes that are played, after the last action of each."""
 
     def __init__(self, observations: Float32Array) -> None:
-        """Of episodes that begin with these observations [episodes, *shape]."""
+        """The episodes begin with these observations [episodes, *shape]."""
         self.observations = observations
         self.rewards = np.zeros(len(observations))
         self.running = np.ones(len(observations), dtype=bool)
