@@ -148,7 +148,7 @@ class Episodes:
 
 
 def _drawn(envs: Copies | Vectors) -> NDArray[np.uint8]:
-    """The environment's picture of the first episode, [height, width, 3].
+    """The environment's picture of an episode that is played alone, [height, width, 3].
 
     Raises:
         ValueError: a package with which it draws is missing.

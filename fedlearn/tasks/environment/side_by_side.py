@@ -69,7 +69,7 @@ class Copies:
             playing.running[row] = not (terminated or truncated)
 
     def drawn(self) -> Any:  # noqa: ANN401
-        """The environment's picture of the first episode."""
+        """The environment's picture of an episode that is played alone."""
         return self.first.render()
 
     def _made(self) -> Env[Any, Any]:
@@ -97,7 +97,7 @@ class Vectors:
     def __init__(self, make: MakeVector) -> None:
         self._make = make
         self._vectors: dict[int, VectorEnv[Any, Any, Any]] = {}
-        self.first = self._playing = self._vector(1)
+        self.first = self._vector(1)
         self.action_space = self.first.single_action_space
         self.observe, self.observation_shape = observer(self.first.single_observation_space)
         self._check_seeds()
@@ -108,26 +108,27 @@ class Vectors:
         Raises:
             ValueError: the environment does not take a seed for each episode.
         """
-        self._playing = self._vector(len(seeds))
-        padded: Any = list(seeds) + [seeds[0]] * (self._playing.num_envs - len(seeds))  # declared as one number
+        vector = self._vector(len(seeds))
+        padded: Any = list(seeds) + [seeds[0]] * (vector.num_envs - len(seeds))  # declared as one number
         try:
-            observations = self._playing.reset(seed=padded)[0]
+            observations = vector.reset(seed=padded)[0]
         except (TypeError, ValueError, gymnasium.error.Error) as error:
             raise _no_seeds(str(error)) from error
-        return Playing(self._observed(observations)[: len(seeds)].copy())
+        return Playing(self._observed(vector, observations)[: len(seeds)].copy())
 
     def step(self, playing: Playing, rows: NDArray[np.intp], actions: Actions) -> None:
         """Takes these actions in the episodes `rows`, and notes in `playing` what follows."""
-        all_actions = np.repeat(np.asarray(actions[:1]), self._playing.num_envs, axis=0)
+        vector = self._vector(len(playing.running))
+        all_actions = np.repeat(np.asarray(actions[:1]), vector.num_envs, axis=0)
         all_actions[rows] = actions
-        observations, rewards, terminated, truncated, _ = self._playing.step(all_actions)
-        playing.observations[rows] = self._observed(observations)[rows]
+        observations, rewards, terminated, truncated, _ = vector.step(all_actions)
+        playing.observations[rows] = self._observed(vector, observations)[rows]
         playing.rewards[rows] = np.asarray(rewards)[rows]
         playing.running[rows] = ~(np.asarray(terminated) | np.asarray(truncated))[rows]
 
     def drawn(self) -> Any:  # noqa: ANN401
-        """The environment's picture of the first episode."""
-        pictures = self._playing.render()
+        """The environment's picture of an episode that is played alone."""
+        pictures = self.first.render()
         return None if pictures is None else pictures[0]
 
     def _vector(self, n_episodes: int) -> VectorEnv[Any, Any, Any]:
@@ -143,12 +144,11 @@ class Vectors:
             self._vectors[size] = made
         return self._vectors[size]
 
-    def _observed(self, observations: Any) -> Float32Array:  # noqa: ANN401
+    def _observed(self, vector: VectorEnv[Any, Any, Any], observations: Any) -> Float32Array:  # noqa: ANN401
         """The observations of all episodes, [episodes, *shape]."""
-        if isinstance(self.first.single_observation_space, spaces.Box):
+        if isinstance(vector.single_observation_space, spaces.Box):
             return self.observe(observations)
-        space = self._playing.observation_space
-        return np.stack([self.observe(observation) for observation in iterate(space, observations)])
+        return np.stack([self.observe(observation) for observation in iterate(vector.observation_space, observations)])
 
     def _check_seeds(self) -> None:
         """Checks that an episode follows from its seed, wherever it is played.

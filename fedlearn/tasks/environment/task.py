@@ -81,10 +81,10 @@ def environment(
 
     A member plays `episodes` episodes of at most `max_steps` steps. Members are compared by their returns without the
     `survival_bonus` of each step, which an environment pays for as long as an episode lasts; looks at the unperturbed
-    policy count it. With `normalize` observations are divided by their
-    standard deviation, which is measured under random actions at first and travels with the weights. "running" renews
-    it in each step by what members observed, and subtracts the first mean of numbers that are far from zero; "once"
-    never renews it, and subtracts all means. True is "running" for observations of up to 1,024 numbers.
+    policy count it. With `normalize` observations are divided by their standard deviation, which is measured under
+    random actions at first and travels with the weights. "running" renews it in each step by what members observed, and
+    subtracts the first mean of numbers that are far from zero; "once" never renews it, and subtracts all means. True is
+    "running" for observations of up to 1,024 numbers.
     """
     if start is not None:
         check_takes("policy", policy, "arrays", "observations")
