@@ -59,7 +59,7 @@ class Jobs:
                 self.folder(record).say("the hub is back, and its server goes on")
                 self._served[record.job_id], self._began[record.job_id] = served, self._clock()
             elif record.process is not None and record.run:
-                self._ended(record, GONE)  # in the hub's absence
+                self._ended(record, GONE, self.status(record))  # in the hub's absence
             else:
                 if served is not None:
                     served.kill()  # which run it has nobody knows
@@ -231,8 +231,9 @@ class Jobs:
                 self._devices.wake()
             if (code := served.poll()) is not None:
                 del self._served[number]
-                if record.status == "training" or self._is_done(record):
-                    self._ended(record, code)
+                status = self.status(record)
+                if record.status == "training" or _is_done(record, status):
+                    self._ended(record, code, status)
         for number in [number for number, due in self._due.items() if self._clock() >= due]:
             del self._due[number]
             try:
@@ -288,17 +289,11 @@ class Jobs:
         else:
             self.folder(record).say(f"all {record.seats} devices hold their parts")
 
-    def _is_done(self, record: JobRecord) -> bool:
-        """Whether its run has ended with all its steps, also those that were added."""
-        status = self.status(record)
-        return status is not None and status.state == "ended" and 0 < max(status.steps, record.steps) <= status.step
-
-    def _ended(self, record: JobRecord, code: int) -> None:
+    def _ended(self, record: JobRecord, code: int, status: RunStatus | None) -> None:
         """Handles a server that ended although nobody had asked it to, or that had all its steps when it was."""
-        status = self.status(record)
         if status is not None and status.state == "ended" and status.reason.startswith((DIVERGED, NO_LOSS)):
             self._end(record, "failed", status.reason)
-        elif self._is_done(record):
+        elif _is_done(record, status):
             self._end(record, "completed", "")
         elif code == 0 or (code == GONE and status is not None and status.state == "ended"):
             self._end(record, "stopped", status.reason if status is not None else "its server was stopped")
@@ -359,6 +354,11 @@ class Jobs:
             self._next = None
         self._next = self._next or ServedNext()
         return self._next
+
+
+def _is_done(record: JobRecord, status: RunStatus | None) -> bool:
+    """Whether a job's run has ended with all its steps, also those that were added."""
+    return status is not None and status.state == "ended" and 0 < max(status.steps, record.steps) <= status.step
 
 
 def _still_ending(record: JobRecord) -> RefusedError:
