@@ -136,8 +136,14 @@ def _on_documents(dataset: Dataset) -> str:
 
 
 OF_THE_MODEL = (
-    *("vocab_size", "hidden_size", "n_layers", "context", "sequence_length", "batch_size", "embedding_scale"),
-    *("precision", "cell"),
+    "hidden_size",
+    "n_layers",
+    "context",
+    "sequence_length",
+    "batch_size",
+    "embedding_scale",
+    "precision",
+    "cell",
 )
 """Settings that say what network volunteers build."""
 
@@ -145,8 +151,8 @@ OF_THE_MODEL = (
 def _described(config: RunConfig, dataset: Dataset) -> dict[str, Option]:
     """What volunteers build the objective from."""
     options, strategy = options_of(config), config.strategy
-    described: dict[str, Option] = {name: getattr(options, name) for name in OF_THE_MODEL}
-    described["vocab_size"] = dataset.tokenizer.vocab_size
+    described: dict[str, Option] = {"vocab_size": dataset.tokenizer.vocab_size}
+    described |= {name: getattr(options, name) for name in OF_THE_MODEL}
     if strategy.perturb == "activations":
         described["control_variates"] = options.control_variates
         described["control_residuals"] = "head" if strategy.head == "closed-form" else "readout"
