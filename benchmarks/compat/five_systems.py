@@ -2,7 +2,8 @@
 
 A: jobs over HTTP, by a hub, its servers and devices as processes. B: ranks of torchrun. C: providers. D: a boss and its
 workers. E: a text trainer's configuration file. All run on one processor, and each row is said when it is known.
-Accuracies and losses are of data that neither has seen; losses are in nats, and D's are mean squares.
+Plain PyTorch and a hub's lone device learn several times, PyTorch with so many seeds, the device from as many orders of
+the images. Accuracies and losses are of data that neither has seen; losses are in nats, and D's are mean squares.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from benchmarks.compat.hub_jobs import FEDLEARN, HubOfOwn
 from benchmarks.compat.made_images import Examples, made_images, write_archive
-from benchmarks.compat.rows import Row, head, line_of
+from benchmarks.compat.rows import Row, head, line_of, with_median
 from benchmarks.measure import describe_machine, parser_of, print_tables, use_processors
 
 try:
@@ -45,16 +46,16 @@ JOB: dict[str, Any] = {
 TRAINING = {"epochs": 10, "learning_rate": 0.1}
 TEXT_JOB = {"model_config": {"type": "transformer"}, "dataset_config": {"source": "data.txt"}}
 SHAPE, TEXT_BATCH, TEXT_EPOCHS, ADAM_RATE = Shape(32, 64, 4, 4), 16, 3, 0.001
-CREWS = ((1, 0), (2, 0), (5, 2))
+CREWS = ((2, 0), (5, 2))
 """Devices, and how many of them are killed."""
 
 N_TRAINING, N_HELD_OUT = 60_000, 10_000
 E_CONFIG = Path(__file__).parents[2] / "tests/acceptance/originals/config.json"
 
 
-def plain_classifier(training: Examples, held_out: Examples) -> Row:
+def plain_classifier(training: Examples, held_out: Examples, seed: int) -> Row:
     """PyTorch's SGD on the same images, which is validated after each epoch as a job is."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = perceptron(JOB["model_config"]["layer_sizes"])
     images, labels = _scaled(training[0]), torch.as_tensor(training[1])
     optimizer = torch.optim.SGD(model.parameters(), lr=TRAINING["learning_rate"])
@@ -71,7 +72,7 @@ def plain_classifier(training: Examples, held_out: Examples) -> Row:
     steps, seconds, processor_s = _trained(
         loss, optimizer, len(labels), batch_size, TRAINING["epochs"], after_epoch=validated
     )
-    return Row("A", "classifier", "PyTorch, SGD 0.1", steps, seconds, processor_s, *validated())
+    return Row("A", "classifier", f"PyTorch, SGD 0.1, seed {seed}", steps, seconds, processor_s, *validated())
 
 
 def plain_transformer(text: bytes) -> Row:
@@ -132,13 +133,24 @@ def _text_loss(model: nn.Module, windows: Tensor) -> Tensor:
     return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def classifier_jobs(n_training: int) -> Iterator[Row]:
-    """The job as typed, by 1, 2 and 5 devices, of which two are killed."""
-    hub = HubOfOwn(lambda data: write_archive(data / "MNIST.npz", n_training, N_HELD_OUT))
+def classifier_jobs(n_training: int, n_seeds: int) -> Iterator[Row]:
+    """The job as typed, by 1, 2 and 5 devices, of which two are killed; by 1 with the images in several orders."""
+
+    def of_one_device() -> Iterator[Row]:
+        for seed in range(n_seeds):
+            yield from _classifier_jobs(n_training, [(1, 0)], order=seed)
+
+    yield from with_median(of_one_device())
+    yield from _classifier_jobs(n_training, CREWS, order=0)
+
+
+def _classifier_jobs(n_training: int, crews: Iterable[tuple[int, int]], *, order: int) -> Iterator[Row]:
+    hub = HubOfOwn(lambda data: write_archive(data / "MNIST.npz", n_training, N_HELD_OUT, order=order))
     try:
-        for n_devices, n_killed in CREWS:
+        for n_devices, n_killed in crews:
             done = hub.train(JOB, TRAINING, n_devices=n_devices, n_killed=n_killed)
-            who = f"hub, {n_devices} devices" + (f", {n_killed} killed" if n_killed else "")
+            who = f"hub, {n_devices} device{'s' if n_devices > 1 else ''}"
+            who += f", {n_killed} killed" if n_killed else f", seed {order}"
             figures = done.figures
             numbers = (done.steps, done.seconds, done.processor_s, figures["accuracy"], figures["loss"])
             yield Row("A", "classifier", who, *numbers, done.to_result_s)
@@ -184,6 +196,7 @@ def main() -> int:
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=list(SYSTEMS))
     parser.add_argument("--text", type=Path, help="a text for A's transformer, which is left out without one")
     parser.add_argument("--images", type=int, default=N_TRAINING, help=f"to learn from (default: {N_TRAINING})")
+    parser.add_argument("--seeds", type=int, default=5, help="of plain PyTorch and of a hub's lone device (default: 5)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of E (default: 60)")
     options = parser.parse_args()
     use_processors(1)
@@ -203,8 +216,9 @@ def main() -> int:
 
 def _jobs(options: argparse.Namespace) -> Iterator[Row]:
     if options.images:
-        yield plain_classifier(*made_images(options.images, N_HELD_OUT))
-        yield from classifier_jobs(options.images)
+        images = made_images(options.images, N_HELD_OUT)
+        yield from with_median(plain_classifier(*images, seed) for seed in range(options.seeds))
+        yield from classifier_jobs(options.images, options.seeds)
     if options.text is not None:
         text = options.text.read_bytes()
         yield plain_transformer(text)
@@ -217,9 +231,9 @@ def _own_configuration(options: argparse.Namespace) -> Iterator[Row]:
 
 SYSTEMS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
     "A": _jobs,
-    "B": lambda _: ranks(),
-    "C": lambda _: providers(),
-    "D": lambda _: curve(),
+    "B": lambda options: ranks(options.seeds),
+    "C": lambda options: providers(options.seeds),
+    "D": lambda options: curve(options.seeds),
     "E": _own_configuration,
 }
 

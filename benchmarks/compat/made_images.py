@@ -25,11 +25,13 @@ def made_images(n_training: int, n_held_out: int) -> tuple[Examples, Examples]:
     return first, second
 
 
-def write_archive(path: Path, n_training: int, n_held_out: int) -> tuple[Examples, Examples]:
-    """Writes them as Keras spreads MNIST, and gives them."""
-    made = training, held_out = made_images(n_training, n_held_out)
+def write_archive(path: Path, n_training: int, n_held_out: int, *, order: int = 0) -> tuple[Examples, Examples]:
+    """Writes them as Keras spreads MNIST, those to learn from in the order of that number, and gives them."""
+    (images, labels), held_out = made_images(n_training, n_held_out)
+    rows = np.random.default_rng(order).permutation(n_training)
+    training = images[rows], labels[rows]
     np.savez(path, x_train=training[0], y_train=training[1], x_test=held_out[0], y_test=held_out[1])
-    return made
+    return training, held_out
 
 
 def _made(n: int, digits: NDArray[np.float64], labels: NDArray[np.int64], generator: np.random.Generator) -> Examples:

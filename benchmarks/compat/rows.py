@@ -1,5 +1,8 @@
 """What one learner reached, as a row that is said as soon as it is known."""
 
+from collections.abc import Iterable, Iterator
+from statistics import median
+
 import msgspec
 
 _WIDTHS = (6, 20, 32, 6, 9, 11, 11, 9, 10)
@@ -34,6 +37,26 @@ def line_of(row: Row) -> str:
     figures = ["-" if value is None else f"{value:.4g}" for value in (row.to_result_s, row.accuracy, row.loss)]
     return _line(
         (row.system, row.what, row.learner, str(row.steps), f"{row.seconds:.4g}", f"{row.processor_s:.4g}", *figures)
+    )
+
+
+def with_median(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows of one learner, a seed each, and then the median of each of their figures."""
+    known = []
+    for row in rows:
+        known.append(row)
+        yield row
+    accuracies = [row.accuracy for row in known if row.accuracy is not None]
+    losses = [row.loss for row in known if row.loss is not None]
+    to_result_s = [row.to_result_s for row in known if row.to_result_s is not None]
+    yield msgspec.structs.replace(
+        known[0],
+        learner=f"{known[0].learner.partition(', seed')[0]}, median of {len(known)}",
+        seconds=median(row.seconds for row in known),
+        processor_s=median(row.processor_s for row in known),
+        accuracy=median(accuracies) if accuracies else None,
+        loss=median(losses) if losses else None,
+        to_result_s=median(to_result_s) if to_result_s else None,
     )
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
-from benchmarks.compat.rows import Row
+from benchmarks.compat.rows import Row, with_median
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PPL = "--gpu=0_0_0 --epochs=2 --batch_size=40 --lr=0.001 --model_name=ppl_04"
@@ -38,7 +38,7 @@ def example(name: str) -> ModuleType:
     return module
 
 
-def ranks() -> Iterator[Row]:
+def ranks(n_seeds: int) -> Iterator[Row]:
     """Digits by the network of `ppl.py`."""
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=3")
     yield _of_scripts("B", "ppl_04", "3 ranks of torchrun", [(*torchrun, str(EXAMPLES / "ppl.py"), *PPL.split())],
@@ -48,21 +48,25 @@ def ranks() -> Iterator[Row]:
     order = given.np.random.default_rng(0).permutation(len(labels))
     x, y = torch.tensor(images[order] / 16).float(), torch.tensor(labels[order])
     cut = given.HELD_OUT
-    for seed in range(3):
-        yield _plain("B", "ppl_04", seed, given.model, (x[cut:], y[cut:]), (x[:cut], y[:cut]), batch_size=40, epochs=2)
+    parts = (x[cut:], y[cut:]), (x[:cut], y[:cut])
+    yield from with_median(
+        _plain("B", "ppl_04", seed, given.model, *parts, batch_size=40, epochs=2) for seed in range(n_seeds)
+    )
 
 
-def providers() -> Iterator[Row]:
+def providers(n_seeds: int) -> Iterator[Row]:
     """Digits by the network of `provider.py`, 20 epochs."""
     nodes = [(sys.executable, str(EXAMPLES / "provider.py"), "--name", f"node_{number}") for number in (1, 2, 0)]
     yield _of_scripts("C", "provider's CNN", "3 providers", nodes, accuracy=r"^test accuracy (\S+)$")
     given = example("provider")
     training, _, held_out = (loader.dataset.tensors for loader in given.loaders(64))
-    for seed in (42, 1, 2):
-        yield _plain("C", "provider's CNN", seed, given.cnn, training, held_out, batch_size=64, epochs=20)
+    yield from with_median(
+        _plain("C", "provider's CNN", seed, given.cnn, training, held_out, batch_size=64, epochs=20)
+        for seed in range(n_seeds)
+    )
 
 
-def curve() -> Iterator[Row]:
+def curve(n_seeds: int) -> Iterator[Row]:
     """A sine by a boss and two workers, whose loop ends with the error on 1000 points."""
     where = {"MODEL_HOST": "127.0.0.1", "MODEL_PORT": "51024", "EPOCHS": str(CURVE_STEPS)}
     worker, boss = (sys.executable, str(EXAMPLES / "worker.py")), (sys.executable, str(EXAMPLES / "boss.py"), "2")
@@ -70,8 +74,7 @@ def curve() -> Iterator[Row]:
         "D", "curve of 512 units", "a boss, 2 workers", [worker, worker, boss], where, loss=r"^error (\S+) after"
     )
     given = example("boss")
-    for seed in (42, 1, 2):
-        yield _plain_curve(seed, given.model, given.get_batch)
+    yield from with_median(_plain_curve(seed, given.model, given.get_batch) for seed in range(n_seeds))
 
 
 def _plain_curve(seed: int, entries: Any, get_batch: Callable[[int], tuple[Tensor, Tensor]]) -> Row:  # noqa: ANN401
