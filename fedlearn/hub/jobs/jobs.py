@@ -47,7 +47,7 @@ class Jobs:
         self._due: dict[int, float] = {}
         """Times at which servers that died are started again, by job."""
         self._missing: dict[int, int] = {}
-        """Number of devices that a job lacks, as its log says."""
+        """Number of devices that a job lacks, as its log says; no entry before its crew was complete."""
 
     def take_up(self) -> None:
         """Goes on with the jobs that were trained when the hub ended; their servers may still be alive."""
@@ -58,6 +58,7 @@ class Jobs:
             if served is not None and record.run:
                 self.folder(record).say("the hub is back, and its server goes on")
                 self._served[record.job_id], self._began[record.job_id] = served, self._clock()
+                self._missing[record.job_id] = 0
             elif record.process is not None and record.run:
                 self._ended(record, GONE, self.status(record))  # in the hub's absence
             else:
@@ -270,14 +271,14 @@ class Jobs:
         return read_status(run.status, RunStatus) if run is not None else None
 
     def missing(self, record: JobRecord) -> int:
-        """Number of devices that its crew lacks, as its server reports."""
-        return n_missing(record.seats, self.status(record)) if self.server(record) else 0
+        """Number of devices that its crew lacks, as its log says; 0 while its first devices are on their way."""
+        return self._missing.get(record.job_id, 0) if self.server(record) else 0
 
     def _tell_missing(self, record: JobRecord) -> None:
         """Writes to the log whenever a crew lacks other devices than before."""
         if not record.seats or not self.server(record):
             return
-        missing, before = self.missing(record), self._missing.get(record.job_id)
+        missing, before = n_missing(record.seats, self.status(record)), self._missing.get(record.job_id)
         if missing == before or (missing and before is None):
             return  # its first devices are on their way
         self._missing[record.job_id] = missing
@@ -345,6 +346,7 @@ class Jobs:
         served, self._next = self._ready().begin(arguments, log=folder.log), None
         self._served[record.job_id], self._began[record.job_id] = served, self._clock()
         record.process = served.process
+        self._missing.pop(record.job_id, None)
         self._change(record, "training")
 
     def _ready(self) -> ServedNext:

@@ -8,7 +8,7 @@ from fedlearn.coordination.status import RunStatus, VolunteerStatus
 from fedlearn.graphs.planning.parts import ModelCosts
 from fedlearn.hub.app import Hub
 from fedlearn.hub.bodies import ModelConfig, Registration
-from fedlearn.hub.devices import Device
+from fedlearn.hub.devices import Device, Devices
 from fedlearn.hub.jobs.jobs import Jobs
 from fedlearn.hub.jobs.seats import held_by, n_missing
 from fedlearn.hub.settings import HubSettings
@@ -147,15 +147,48 @@ def test_a_crew_that_lacks_a_device_says_so_until_another_comes(
     client.post("/api/network/train/1", json={})
     run = Scripted.started[-1].begin(settings)
     log = jobs.folder(hub.jobs.get(1)).log
-    for present in ((), (FIRST, LAST), (LAST,), (LAST,), (LAST, FIRST)):
+    first_on_their_way = ((), 0), ((LAST,), 0)
+    for present, missing in (*first_on_their_way, ((FIRST, LAST), 0), ((LAST,), 1), ((LAST,), 1), ((LAST, FIRST), 0)):
         show_status(run, volunteers=tuple(seated("d", tensors) for tensors in present))
         hub.jobs.tick()
-        assert client.get("/api/jobs/1").json()["missing"] == 2 - len(present)
+        assert client.get("/api/jobs/1").json()["missing"] == missing
     said = log.read_text()
     assert said.count("of its 2 devices 1 are missing") == 1
     assert "fedlearn join --hub URL --job 1" in said
     assert said.count("all 2 devices hold their parts") == 2
     assert said.rindex("all 2 devices") > said.index("are missing")
+
+
+def test_devices_of_a_job_that_begins_again_are_on_their_way(
+    client: TestClient, hub: Hub, settings: HubSettings, jobs: Jobs
+) -> None:
+    initialized(client, 2)
+    client.post("/api/network/train/1", json={})
+    run = Scripted.started[-1].begin(settings)
+    show_status(run, volunteers=(seated("d", FIRST), seated("d", LAST)))
+    hub.jobs.tick()
+    client.post("/api/network/stop/1", json={})
+    hub.jobs.tick()
+    client.post("/api/network/train/1", json={})
+    Scripted.started[-1].begin(settings)
+    show_status(run, volunteers=(seated("d", FIRST),))
+    hub.jobs.tick()
+    assert client.get("/api/jobs/1").json()["missing"] == 0
+    assert "are missing" not in jobs.folder(hub.jobs.get(1)).log.read_text()
+
+
+def test_another_hub_says_what_a_crew_lacks(
+    client: TestClient, hub: Hub, settings: HubSettings, devices: Devices
+) -> None:
+    initialized(client, 2)
+    client.post("/api/network/train/1", json={})
+    run = Scripted.started[-1].begin(settings)
+    hub.jobs.tick()
+    show_status(run, volunteers=(seated("d", FIRST),))
+    later = Jobs(settings, devices, clock=lambda: 0.0)
+    later.take_up()
+    later.tick()
+    assert later.missing(later.get(1)) == 1
 
 
 def test_a_device_for_any_job_goes_where_a_place_is_empty(client: TestClient, hub: Hub, settings: HubSettings) -> None:
