@@ -1,10 +1,12 @@
 """`status.json`, which shows a run to viewers, written by the server that has the run."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import final
+
+import msgspec
 
 from fedlearn.callback import Callback
 from fedlearn.coordination.status import RunStatus
@@ -24,6 +26,23 @@ def is_live(status: RunStatus) -> bool:
     return status.state != "ended" and is_alive(status.pid, status.time, now=time.time())
 
 
+def complete_ended(path: Path, figures: Mapping[str, float], sample: str, say: Callable[[str], None]) -> None:
+    """Adds what a last look at the weights found to the status of a run that has ended; calls `say` where the disk
+    refuses."""
+    if (status := read_status(path, RunStatus)) is not None and status.state == "ended":
+        status = msgspec.structs.replace(status, validation=dict(figures), sample=sample or status.sample)
+        if problem := _write(path, status):
+            say(problem)
+
+
+def _write(path: Path, status: RunStatus) -> str:
+    try:
+        write_status(path, status)
+    except (StorageError, ValueError) as error:  # a model may write what cannot be encoded
+        return f"{error}; until then viewers see what was"
+    return ""
+
+
 @final
 class StatusFile(Callback):
     """Replaces the file on a thread of its own; calls `say` where the disk refuses, which does not end the run."""
@@ -41,7 +60,7 @@ class StatusFile(Callback):
         if self._writing is not None and (is_over or self._writing.done()):
             self._settle(self._writing)
         if self._writing is None:
-            self._writing = self._writer.submit(self._write, status)
+            self._writing = self._writer.submit(_write, self._path, status)
 
     def on_end(self, reason: str) -> None:  # noqa: ARG002
         if self._writing is not None:
@@ -54,10 +73,3 @@ class StatusFile(Callback):
         before, self._problem = self._problem, writing.result()
         if self._problem and self._problem != before:
             self._say(self._problem)
-
-    def _write(self, status: RunStatus) -> str:
-        try:
-            write_status(self._path, status)
-        except (StorageError, ValueError) as error:  # a model may write what cannot be encoded
-            return f"{error}; until then viewers see what was"
-        return ""

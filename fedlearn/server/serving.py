@@ -13,7 +13,7 @@ from fedlearn.config.setting import keys_with
 from fedlearn.coordination.steps.divergence import DIVERGED, NO_LOSS
 from fedlearn.runs.rollback import way_back
 from fedlearn.runs.run import Run, task_flag
-from fedlearn.runs.status_file import StatusFile
+from fedlearn.runs.status_file import StatusFile, complete_ended
 from fedlearn.server.board_process import show_board
 from fedlearn.server.local_volunteers import LocalVolunteers
 from fedlearn.server.security import ServerSecurity
@@ -117,6 +117,7 @@ def conclude(
     if trainer.is_complete and is_looked_at and terminal.screen.mode != "quiet":
         with bars.bar("a last look at the model"):
             found = trainer.examine(trainer.copy())
+            complete_ended(trainer.run.folder.status, found.figures, found.sample, terminal.warn)
         terminal.show_examined(trainer.replica.step, found.figures, found.sample)
     for number, following in enumerate(next_commands):
         terminal.say("" if number else "try next", command=following)

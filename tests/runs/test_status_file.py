@@ -7,9 +7,9 @@ import pytest
 
 from fedlearn.coordination.status import RunStatus, StepStatus
 from fedlearn.runs import status_file as module
-from fedlearn.runs.status_file import StatusFile
+from fedlearn.runs.status_file import StatusFile, complete_ended
 from fedlearn.storage.runs import RunFolder
-from fedlearn.storage.status import read_status
+from fedlearn.storage.status import read_status, write_status
 from tests.patience import LIMIT_S
 
 STATUS = RunStatus(
@@ -56,6 +56,33 @@ def test_figures_that_are_no_numbers_can_be_read_again(file: StatusFile, tmp_pat
     shown = read_status(tmp_path / "status.json", RunStatus)
     assert shown is not None
     assert (shown.loss, shown.validation) == (None, {"accuracy": None})
+
+
+def test_a_last_look_completes_the_status_of_a_run_that_has_ended(tmp_path: Path, said: list[str]) -> None:
+    path, figures = RunFolder(tmp_path).status, {"accuracy": 0.5}
+    write_status(path, msgspec.structs.replace(ENDED, validation={"accuracy": 0.25}, sample="It was"))
+    complete_ended(path, figures, "", said.append)
+    expected = msgspec.structs.replace(ENDED, validation=figures, sample="It was")
+    assert read_status(path, RunStatus) == expected
+    complete_ended(path, figures, "It is", said.append)
+    assert read_status(path, RunStatus) == msgspec.structs.replace(expected, sample="It is")
+    assert not said
+
+
+def test_a_last_look_leaves_a_run_that_goes_on_as_it_is(tmp_path: Path, said: list[str]) -> None:
+    path = RunFolder(tmp_path).status
+    complete_ended(path, {"accuracy": 0.5}, "", said.append)
+    assert not path.exists()
+    write_status(path, STATUS)
+    complete_ended(path, {"accuracy": 0.5}, "", said.append)
+    assert read_status(path, RunStatus) == STATUS
+
+
+def test_a_last_look_that_can_not_be_written_is_said(tmp_path: Path, said: list[str]) -> None:
+    path = RunFolder(tmp_path).status
+    write_status(path, ENDED)
+    complete_ended(path, {}, "\ud800", said.append)
+    assert "surrogates" in said[0]
 
 
 def test_what_can_not_be_written_is_said_once_and_again_after_it_could(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedlearn.config import RunConfig
+from fedlearn.coordination.status import RunStatus
 from fedlearn.coordination.steps.divergence import DIVERGED, NO_LOSS
 from fedlearn.server import serving as module
 from fedlearn.server.security import ServerSecurity
@@ -20,9 +21,11 @@ from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.logs.lines import read_lines
 from fedlearn.storage.logs.metrics import StepMetrics
 from fedlearn.storage.runs import resolve_run
+from fedlearn.storage.status import read_status
 from fedlearn.system.invocation import invocation
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
+from tests.board.folders import show_status
 from tests.commands.recorded_run import recorded_run
 from tests.patience import LIMIT_S
 from tests.run_folders import created, fit_task, reopened, task_config
@@ -95,6 +98,20 @@ def test_a_complete_run_ends_with_a_last_look_and_what_to_try_next(config: RunCo
     assert look.startswith("step     5  validation ")
     assert "; it writes: " in look
     assert following == ["try next: eval", "plot"]
+
+
+def test_the_status_of_a_complete_run_is_of_its_last_look(config: RunConfig) -> None:
+    trainer, _ = Trainer.open(reopened(recorded_run(config), steps=5, sample_time=1.0))
+    folder = trainer.run.folder
+    show_status(folder, state="ended", validation={"loss": 99.0}, sample="of an earlier step")
+    with contextlib.closing(trainer):
+        terminal = Terminal(stream=io.StringIO())
+        conclude(trainer, terminal, Bars(quiet=True), reason="all 5 steps are done", next_commands=())
+        look = trainer.examine(trainer.copy())
+    status = read_status(folder.status, RunStatus)
+    assert status is not None
+    assert (status.state, status.validation) == ("ended", look.figures)
+    assert status.sample not in ("", "of an earlier step")
 
 
 def test_whoever_goes_on_is_shown_the_door_that_was_open(config: RunConfig) -> None:
