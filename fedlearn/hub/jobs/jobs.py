@@ -284,8 +284,8 @@ class Jobs:
         self._missing[record.job_id] = missing
         if missing:
             self.folder(record).say(
-                f"of its {record.seats} devices {missing} are missing, and training waits for them; whoever comes with "
-                f"fedlearn join --hub URL --job {record.job_id} takes such a place"
+                f"of its {record.seats} devices {missing} are missing; whoever comes with fedlearn join --hub URL "
+                f"--job {record.job_id} takes such a place; if nobody does the others go on, if they can hold the model"
             )
         else:
             self.folder(record).say(f"all {record.seats} devices hold their parts")
