@@ -1,9 +1,9 @@
-"""What policies return along the episodes that they learn from, beside evotorch's PGPE at equal episodes.
+"""What policies return along the episodes that they learn from, beside evotorch's PGPE and ARS at equal episodes.
 
 Nothing is set by hand. The return is the unperturbed policy's, over the same ten episodes each time, which are not
 counted. Neither are the eight by which observations are measured before the first step; evotorch measures them as it
 learns. Both learn the same network on one processor. evotorch has ClipUp, its usual optimizer, with the customary
-radius and rates, and begins at weights of nearly zero as it does.
+radius and rates, and begins at weights of nearly zero as it does. ARS is a linear policy, as its authors have it.
 """
 
 import logging
@@ -24,12 +24,13 @@ import torch
 import fedlearn
 from benchmarks.measure import parser_of, print_tables, use_processors
 from benchmarks.tasks.one_process import OneProcess
+from benchmarks.tasks.random_search import N_DIRECTIONS, RandomSearch
 from fedlearn.tasks.environment.task import FIRST_HELD_OUT_SEED, N_HELD_OUT
 
 LOOKS = 32
 """The most looks at the policy along a run."""
 
-OURS, PEER = "fedlearn", "evotorch"
+OURS, PEER, ARS = "fedlearn", "evotorch", "ARS V2"
 
 PEER_POPULATION = 64
 
@@ -107,17 +108,18 @@ def main() -> int:
     parser.add_argument(
         "--episodes", type=int, default=0, metavar="N", help="of a run (default: 0, as many as the environment wants)"
     )
-    parser.add_argument("--no-peers", action="store_true", help="leave evotorch out, where it is installed")
+    parser.add_argument("--no-peers", action="store_true", help="leave ARS out, and evotorch where it is installed")
     options = parser.parse_args()
     if options.episodes < 0:
         parser.error(f"--episodes: expected 0 or more, got {options.episodes}")
     use_processors(1)
     torch.set_num_threads(1)
     has_peer = not options.no_peers and find_spec(PEER) is not None
+    peers = [] if options.no_peers else [ars_learned, *([peer_learned] if has_peer else [])]
     runs = [
         learner(name, PROBLEMS[name], seed, options.episodes or PROBLEMS[name].episodes)
         for name in options.environments
-        for learner in ([learned, peer_learned] if has_peer else [learned])
+        for learner in (learned, *peers)
         for seed in options.seeds
     ]
     print_tables(
@@ -140,6 +142,18 @@ def learned(name: str, problem: Problem, seed: int, episodes: int) -> Learned:
         if _is_due(run.members_tried, population, episodes, looks):
             looks.append(Look(run.members_tried, run.evaluate()["return"]))
     return _judged(name, OURS, problem, seed, population, looks)
+
+
+def ars_learned(name: str, problem: Problem, seed: int, episodes: int) -> Learned:
+    """A run of augmented random search."""
+    search, population = RandomSearch(partial(gymnasium.make, name), seed=seed), 2 * N_DIRECTIONS
+    held_out = range(FIRST_HELD_OUT_SEED, FIRST_HELD_OUT_SEED + N_HELD_OUT)
+    looks = [Look(0, search.mean_return(held_out))]
+    while search.episodes + population <= episodes or not search.episodes:
+        search.step()
+        if _is_due(search.episodes, population, episodes, looks):
+            looks.append(Look(search.episodes, search.mean_return(held_out)))
+    return _judged(name, ARS, problem, seed, population, looks)
 
 
 def peer_learned(name: str, problem: Problem, seed: int, episodes: int) -> Learned:

@@ -44,6 +44,16 @@ def test_a_policy_is_judged_along_its_episodes(read_json: ReadJson) -> None:
     assert summary["solved"] == ("0 of 1" if run["solved_after"] is None else "1 of 1")
 
 
+@needs_torch
+@needs_gymnasium
+def test_random_search_learns_beside_a_policy(read_json: ReadJson) -> None:
+    report = read_json("environments", "--environments", "CartPole-v1", "--seeds", "1", "--episodes", "64")
+    run = next(run for run in report["runs"] if run["learner"] == "ARS V2")
+    assert (run["population"], run["episodes"], run["seed"]) == (16, 64, 1)
+    assert run["best_return"] >= 475
+    assert run["solved_after"] in (16, 32, 48, 64)
+
+
 def test_losses_of_functions_are_reported(read_json: ReadJson) -> None:
     report = read_json(
         "functions",
