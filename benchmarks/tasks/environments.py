@@ -8,7 +8,7 @@ radius and rates, and begins at weights of nearly zero as it does. ARS is a line
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -24,7 +24,7 @@ import torch
 import fedlearn
 from benchmarks.measure import parser_of, print_tables, use_processors
 from benchmarks.tasks.one_process import OneProcess
-from benchmarks.tasks.random_search import N_DIRECTIONS, RandomSearch
+from benchmarks.tasks.random_search import N_DIRECTIONS, RandomSearch, play
 from fedlearn.tasks.environment.task import FIRST_HELD_OUT_SEED, N_HELD_OUT
 
 LOOKS = 32
@@ -137,10 +137,7 @@ def learned(name: str, problem: Problem, seed: int, episodes: int) -> Learned:
     run = OneProcess(fedlearn.environment(name, partial(policy, problem.widths)), seed=seed)
     population = int(run.settings["population_limit"])
     looks = [Look(0, run.evaluate()["return"])]
-    while run.members_tried + population <= episodes or not run.members_tried:
-        run.step()
-        if _is_due(run.members_tried, population, episodes, looks):
-            looks.append(Look(run.members_tried, run.evaluate()["return"]))
+    _learn(run.step, lambda: run.evaluate()["return"], population, episodes, looks)
     return _judged(name, OURS, problem, seed, population, looks)
 
 
@@ -149,10 +146,7 @@ def ars_learned(name: str, problem: Problem, seed: int, episodes: int) -> Learne
     search, population = RandomSearch(partial(gymnasium.make, name), seed=seed), 2 * N_DIRECTIONS
     held_out = range(FIRST_HELD_OUT_SEED, FIRST_HELD_OUT_SEED + N_HELD_OUT)
     looks = [Look(0, search.mean_return(held_out))]
-    while search.episodes + population <= episodes or not search.episodes:
-        search.step()
-        if _is_due(search.episodes, population, episodes, looks):
-            looks.append(Look(search.episodes, search.mean_return(held_out)))
+    _learn(search.step, lambda: search.mean_return(held_out), population, episodes, looks)
     return _judged(name, ARS, problem, seed, population, looks)
 
 
@@ -175,12 +169,11 @@ def peer_learned(name: str, problem: Problem, seed: int, episodes: int) -> Learn
         }
         search = algorithms.PGPE(searched, popsize=PEER_POPULATION, optimizer_config={"max_speed": speed}, **settings)
         looks: list[Look] = []
-        tried = 0
-        while tried + PEER_POPULATION <= episodes or not tried:
-            search.step()
-            tried += PEER_POPULATION
-            if _is_due(tried, PEER_POPULATION, episodes, looks):
-                looks.append(Look(tried, played(name, searched.to_policy(search.status["center"]))))
+
+        def mean_return() -> float:
+            return played(name, searched.to_policy(search.status["center"]))
+
+        _learn(search.step, mean_return, PEER_POPULATION, episodes, looks)
     return _judged(name, PEER, problem, seed, PEER_POPULATION, looks)
 
 
@@ -224,21 +217,27 @@ def seeded(name: str, seed: int, **options: Any) -> Env:  # noqa: ANN401
 def played(name: str, module: torch.nn.Module) -> float:
     """The mean return in the episodes that our policies are judged by."""
     env: Env = gymnasium.make(name)
-    discrete, total = isinstance(env.action_space, gymnasium.spaces.Discrete), 0.0
-    for episode in range(N_HELD_OUT):
-        seen, over = env.reset(seed=FIRST_HELD_OUT_SEED + episode)[0], False
-        while not over:
-            with torch.no_grad():
-                outputs = module(torch.as_tensor(seen, dtype=torch.float32)).numpy()
-            seen, reward, terminated, truncated, _ = env.step(int(outputs.argmax()) if discrete else outputs)
-            total, over = total + float(reward), terminated or truncated
-    return total / N_HELD_OUT
+    discrete = isinstance(env.action_space, gymnasium.spaces.Discrete)
+
+    def act(seen: Any) -> Any:  # noqa: ANN401
+        with torch.no_grad():
+            outputs = module(torch.as_tensor(seen, dtype=torch.float32)).numpy()
+        return int(outputs.argmax()) if discrete else outputs
+
+    return sum(play(env, act, seed=FIRST_HELD_OUT_SEED + episode) for episode in range(N_HELD_OUT)) / N_HELD_OUT
 
 
-def _is_due(tried: int, population: int, episodes: int, looks: Sequence[Look]) -> bool:
-    """Whether the policy is looked at now: every so many episodes, and at the end."""
-    since = tried - (looks[-1].episodes if looks else 0)
-    return since >= episodes / LOOKS or tried + population > episodes
+def _learn(
+    step: Callable[[], object], mean_return: Callable[[], float], population: int, episodes: int, looks: list[Look]
+) -> None:
+    """Takes steps of `population` episodes, one at least, and looks at the policy every so many, and at the end."""
+    tried = 0
+    while tried + population <= episodes or not tried:
+        step()
+        tried += population
+        since = tried - (looks[-1].episodes if looks else 0)
+        if since >= episodes / LOOKS or tried + population > episodes:
+            looks.append(Look(tried, mean_return()))
 
 
 def _judged(name: str, learner: str, problem: Problem, seed: int, population: int, looks: list[Look]) -> Learned:

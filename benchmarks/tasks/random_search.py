@@ -31,7 +31,6 @@ class RandomSearch:
         n_inputs = int(np.prod(self._env.observation_space.shape or ()))
         self._matrix: Float64Array = np.zeros((n_outputs, n_inputs))
         self._n_seen, self._mean, self._squares = 0, np.zeros(n_inputs), np.zeros(n_inputs)
-        self.episodes = 0
 
     def step(self) -> None:
         """Plays both episodes of each direction, and goes along all of them by what these returned."""
@@ -40,17 +39,17 @@ class RandomSearch:
         returns = np.array(
             [[self._learned(self._matrix + sign * NOISE * one, see) for sign in (1, -1)] for one in directions]
         )
-        self.episodes += returns.size
         gains = returns[:, 0] - returns[:, 1]
         self._matrix += STEP_SIZE / N_DIRECTIONS * np.tensordot(gains, directions, 1) / (returns.std() + 1e-6)
 
     def mean_return(self, seeds: range) -> float:
         """The mean return of the policy itself in episodes with these seeds."""
         see = self._normalization()
-        return float(np.mean([self._played(self._matrix, see, seed=seed)[0] for seed in seeds]))
+        return float(np.mean([self._played(self._matrix, see, seed=seed, states=[]) for seed in seeds]))
 
     def _learned(self, matrix: Float64Array, see: tuple[Float64Array, Float64Array]) -> float:
-        total, states = self._played(matrix, see, seed=int(self._random.integers(2**30)))
+        states: list[Float64Array] = []
+        total = self._played(matrix, see, seed=int(self._random.integers(2**30)), states=states)
         for state in states:  # Welford's
             self._n_seen += 1
             away = state - self._mean
@@ -66,19 +65,25 @@ class RandomSearch:
         return self._mean, np.where(deviation < LEAST_DEVIATION, np.inf, deviation)
 
     def _played(
-        self, matrix: Float64Array, see: tuple[Float64Array, Float64Array], *, seed: int
-    ) -> tuple[float, list[Float64Array]]:
-        mean, deviation = see
-        space, total, is_over, states = self._env.action_space, 0.0, False, []
-        state = self._env.reset(seed=seed)[0]
-        while not is_over:
-            seen = np.asarray(state, dtype=np.float64).reshape(-1)
-            states.append(seen)
-            outputs = matrix @ ((seen - mean) / deviation)
+        self, matrix: Float64Array, see: tuple[Float64Array, Float64Array], *, seed: int, states: list[Float64Array]
+    ) -> float:
+        """The return of an episode, whose states are added to `states`."""
+        (mean, deviation), space = see, self._env.action_space
+
+        def act(seen: Any) -> Any:  # noqa: ANN401
+            states.append(np.asarray(seen, dtype=np.float64).reshape(-1))
+            outputs = matrix @ ((states[-1] - mean) / deviation)
             if isinstance(space, gymnasium.spaces.Box):
-                action: Any = np.clip(outputs.reshape(space.shape), space.low, space.high).astype(space.dtype)
-            else:
-                action = int(outputs.argmax())
-            state, reward, terminated, truncated, _ = self._env.step(action)
-            total, is_over = total + float(reward), terminated or truncated
-        return total, states
+                return np.clip(outputs.reshape(space.shape), space.low, space.high).astype(space.dtype)
+            return int(outputs.argmax())
+
+        return play(self._env, act, seed=seed)
+
+
+def play(env: Env, act: Callable[[Any], Any], *, seed: int) -> float:
+    """The return of the episode of this seed."""
+    seen, total, is_over = env.reset(seed=seed)[0], 0.0, False
+    while not is_over:
+        seen, reward, terminated, truncated, _ = env.step(act(seen))
+        total, is_over = total + float(reward), terminated or truncated
+    return total
