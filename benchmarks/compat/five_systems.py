@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -135,12 +136,8 @@ def _text_loss(model: nn.Module, windows: Tensor) -> Tensor:
 
 def classifier_jobs(n_training: int, n_seeds: int) -> Iterator[Row]:
     """The job as typed, by 1, 2 and 5 devices, of which two are killed; by 1 with the images in several orders."""
-
-    def of_one_device() -> Iterator[Row]:
-        for seed in range(n_seeds):
-            yield from _classifier_jobs(n_training, [(1, 0)], order=seed)
-
-    yield from with_median(of_one_device())
+    lone = (_classifier_jobs(n_training, [(1, 0)], order=seed) for seed in range(n_seeds))
+    yield from with_median(chain.from_iterable(lone))
     yield from _classifier_jobs(n_training, CREWS, order=0)
 
 
@@ -199,6 +196,8 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=5, help="of plain PyTorch and of a hub's lone device (default: 5)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of E (default: 60)")
     options = parser.parse_args()
+    if options.seeds < 1:
+        parser.error(f"--seeds: expected 1 or more, got {options.seeds}")
     use_processors(1)
     torch.set_num_threads(1)
     if not options.json:

@@ -46,18 +46,21 @@ def with_median(rows: Iterable[Row]) -> Iterator[Row]:
     for row in rows:
         known.append(row)
         yield row
-    accuracies = [row.accuracy for row in known if row.accuracy is not None]
-    losses = [row.loss for row in known if row.loss is not None]
-    to_result_s = [row.to_result_s for row in known if row.to_result_s is not None]
     yield msgspec.structs.replace(
         known[0],
         learner=f"{known[0].learner.partition(', seed')[0]}, median of {len(known)}",
         seconds=median(row.seconds for row in known),
         processor_s=median(row.processor_s for row in known),
-        accuracy=median(accuracies) if accuracies else None,
-        loss=median(losses) if losses else None,
-        to_result_s=median(to_result_s) if to_result_s else None,
+        accuracy=_median(row.accuracy for row in known),
+        loss=_median(row.loss for row in known),
+        to_result_s=_median(row.to_result_s for row in known),
     )
+
+
+def _median(figures: Iterable[float | None]) -> float | None:
+    """The median of a figure that all rows of a learner have, or none."""
+    found = [figure for figure in figures if figure is not None]
+    return median(found) if found else None
 
 
 def _line(cells: tuple[str, ...]) -> str:

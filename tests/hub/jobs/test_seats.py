@@ -89,6 +89,13 @@ def initialized(
     return answer
 
 
+def trained(client: TestClient, settings: HubSettings) -> RunFolder:
+    """The run of a job that two devices hold between them."""
+    initialized(client, 2)
+    client.post("/api/network/train/1", json={})
+    return Scripted.started[-1].begin(settings)
+
+
 def value(words: list[str], flag: str) -> str:
     return words[words.index(flag) + 1]
 
@@ -143,9 +150,7 @@ def test_a_transformer_takes_seats_if_it_was_initialized(client: TestClient) -> 
 def test_a_crew_that_lacks_a_device_says_so_until_another_comes(
     client: TestClient, hub: Hub, settings: HubSettings, jobs: Jobs
 ) -> None:
-    initialized(client, 2)
-    client.post("/api/network/train/1", json={})
-    run = Scripted.started[-1].begin(settings)
+    run = trained(client, settings)
     log = jobs.folder(hub.jobs.get(1)).log
     first_on_their_way = ((), 0), ((LAST,), 0)
     for present, missing in (*first_on_their_way, ((FIRST, LAST), 0), ((LAST,), 1), ((LAST,), 1), ((LAST, FIRST), 0)):
@@ -162,9 +167,7 @@ def test_a_crew_that_lacks_a_device_says_so_until_another_comes(
 def test_devices_of_a_job_that_begins_again_are_on_their_way(
     client: TestClient, hub: Hub, settings: HubSettings, jobs: Jobs
 ) -> None:
-    initialized(client, 2)
-    client.post("/api/network/train/1", json={})
-    run = Scripted.started[-1].begin(settings)
+    run = trained(client, settings)
     show_status(run, volunteers=(seated("d", FIRST), seated("d", LAST)))
     hub.jobs.tick()
     client.post("/api/network/stop/1", json={})
@@ -180,9 +183,7 @@ def test_devices_of_a_job_that_begins_again_are_on_their_way(
 def test_another_hub_says_what_a_crew_lacks(
     client: TestClient, hub: Hub, settings: HubSettings, devices: Devices
 ) -> None:
-    initialized(client, 2)
-    client.post("/api/network/train/1", json={})
-    run = Scripted.started[-1].begin(settings)
+    run = trained(client, settings)
     hub.jobs.tick()
     show_status(run, volunteers=(seated("d", FIRST),))
     later = Jobs(settings, devices, clock=lambda: 0.0)
