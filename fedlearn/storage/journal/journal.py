@@ -1,8 +1,8 @@
 """The journal: every Update of a run, appended before anybody else sees it, in segments of a bounded size.
 
-Once an Update is appended it is in the file, whatever becomes of the process. A thread brings it to the disk a few
-milliseconds later, so that no volunteer waits for the disk: a power cut may take the last steps, which are then taken
-again. A segment is on the disk as a whole before the next one begins.
+Once an Update is appended it is in the file, whatever becomes of the process. A thread brings it to the disk within
+some hundredths of a second, so that no volunteer waits for the disk: a power cut may take the last steps, which are
+then taken again. A segment is on the disk as a whole before the next one begins.
 """
 
 import io
