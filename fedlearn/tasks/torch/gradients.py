@@ -1,7 +1,9 @@
 """Sums of gradients of a differentiable loss at the unperturbed weights, by PyTorch."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import Any, final
 
 import numpy as np
@@ -15,55 +17,48 @@ from fedlearn.tasks.torch.trees import between, pick
 Rows = Mapping[str, Tensor]
 Loss = Callable[[Rows], Any]
 
-FEWEST_AT_ONCE = 4
-"""The fewest groups whose gradients are computed together."""
-
 LIGHT_S = 0.005
 """Seconds of a group up to which computing many together is tried: what takes longer keeps a processor busy alone."""
 
 
 N_TIMED = 5
-"""Times that are taken of each way; asking a clock takes a tenth of a small model's gradient on some systems."""
+"""Times that are taken of each number of groups; asking a clock takes a tenth of a small model's gradient on some
+systems."""
 
 
 @final
 class Batching:
-    """Whether the gradients of many groups are computed together, which they are where that was faster."""
+    """Whether the gradients of many groups are computed together, which they are where that was faster.
+
+    Numbers with as many binary digits count as one: a few groups may be slower together where many are faster.
+    """
 
     def __init__(self, backward_bytes: int = 0) -> None:
         self._most = most_at_once(backward_bytes)
-        self._alone_s: float | None = None
-        self._together_s: float | None = None
-        self._n_timed = {"alone": 0, "together": 0}
+        self._least_s: dict[int, float] = {}
+        """The least seconds of a group, by the binary digits of the number of groups."""
+        self._n_timed = Counter[int]()
 
     def size(self, n_left: int) -> int:
         """The number of groups that come next, of those that are left."""
-        if self._alone_s is None or min(n_left, self._most) < FEWEST_AT_ONCE or self._alone_s > LIGHT_S:
+        alone_s, together = self._least_s.get(1, inf), min(n_left, self._most)
+        if alone_s > LIGHT_S or self._least_s.get(together.bit_length(), alone_s) > alone_s:
             return 1
-        if self._together_s is not None and self._together_s > self._alone_s:
-            return 1
-        return min(n_left, self._most)
+        return together
 
     def is_timed(self, n_groups: int) -> bool:
         """Whether the time of so many groups together is asked for."""
-        return self._n_timed[_way(n_groups)] < N_TIMED
+        return self._n_timed[n_groups.bit_length()] < N_TIMED
 
     def took(self, n_groups: int, seconds: float) -> None:
-        """Remembers the least seconds of a group, alone and together."""
-        self._n_timed[_way(n_groups)] += 1
-        each = seconds / n_groups
-        if n_groups == 1:
-            self._alone_s = min(each, self._alone_s or each)
-        else:
-            self._together_s = min(each, self._together_s or each)
+        """Remembers the least seconds of a group."""
+        n_digits, each = n_groups.bit_length(), seconds / n_groups
+        self._n_timed[n_digits] += 1
+        self._least_s[n_digits] = min(each, self._least_s.get(n_digits, inf))
 
     def refuse(self) -> None:
         """Takes one group after another from now on."""
-        self._together_s = float("inf")
-
-
-def _way(n_groups: int) -> str:
-    return "alone" if n_groups == 1 else "together"
+        self._most = 1
 
 
 def loss_gradients(
@@ -145,7 +140,7 @@ def _alone(loss: Loss, parameters: Sequence[Tensor], rows: Rows) -> tuple[list[f
     except (RuntimeError, NotImplementedError) as error:
         raise NoGradientError(f"PyTorch cannot differentiate the loss: {error}") from error
     if not (found.isfinite() and are_finite(gradient)):
-        return [float("inf")], torch.zeros_like(gradient)
+        return [inf], torch.zeros_like(gradient)
     return [float(found.detach())], gradient
 
 
