@@ -2,12 +2,17 @@
 
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 
+from benchmarks.tasks.function_peers import installed_peers, peers_for
+from benchmarks.tasks.function_problems import problems
 from tests.benchmarks.conftest import ReadJson
 
 needs_gymnasium = pytest.mark.skipif(find_spec("gymnasium") is None, reason="needs gymnasium")
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
+
+WIDE = "noisy sphere 1000"
 
 
 def test_targets_of_the_suite_that_are_hit_are_counted(read_json: ReadJson) -> None:
@@ -59,7 +64,7 @@ def test_losses_of_functions_are_reported(read_json: ReadJson) -> None:
         "functions",
         "--functions",
         "Rosenbrock",
-        "noisy sphere 1000",
+        WIDE,
         "--seeds",
         "1",
         "2",
@@ -71,7 +76,7 @@ def test_losses_of_functions_are_reported(read_json: ReadJson) -> None:
     assert [(each["function"], each["learner"]) for each in results] == [
         ("Rosenbrock", "fedlearn.minimize"),
         ("Rosenbrock", "fedlearn.function"),
-        ("noisy sphere 1000", "fedlearn.minimize"),  # of more numbers than a task correlates
+        (WIDE, "fedlearn.minimize"),  # of more numbers than a task correlates
     ]
     assert [each["parameters"] for each in results] == [100, 100, 1000]
     for each in results:
@@ -79,3 +84,27 @@ def test_losses_of_functions_are_reported(read_json: ReadJson) -> None:
         assert len(each["losses"]) == 2
         assert max(each["losses"]) < each["start_loss"]
     assert results[0]["start_loss"] == 99 * (100 * 0.25**2 + 0.5**2)
+
+
+def test_peers_are_called_in_ways_that_suit_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(np, "__version__", "2.3.5")
+    few, many = (set(peers_for(problems()[name], ["nevergrad", "evosax"])) for name in ("Rosenbrock", WIDE))
+    assert few - many == {"evosax CMA_ES"}
+    assert many == {"nevergrad NGOpt", "nevergrad DiagonalCMA", "evosax Sep_CMA_ES", "evosax SNES"}
+    monkeypatch.setattr(np, "__version__", "2.4.0")
+    assert "nevergrad NGOpt" not in peers_for(problems()[WIDE], ["nevergrad"])
+    assert list(peers_for(problems()[WIDE], ["cma"])) == ["cma"]
+
+
+def test_peers_begin_with_the_deviation_of_minimize() -> None:
+    assert problems()["Ackley 30"].sigma == 1.5
+    assert problems()["Rosenbrock"].sigma == 0.5
+
+
+@pytest.mark.parametrize("peer", installed_peers())
+def test_peers_find_less_than_the_start(peer: str) -> None:
+    problem = problems()["Rastrigin 20"]
+    for run in peers_for(problem, [peer]).values():
+        loss, evaluations = run(problem, 1, 600)
+        assert 570 <= evaluations <= 624  # whole populations
+        assert loss < problem.loss(problem.start)
