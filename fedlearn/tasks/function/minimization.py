@@ -92,7 +92,9 @@ class Minimization:
             reason, has_ended = self._searched(search, beginning)
             if has_ended or restarts == 0:
                 return self._ended(search.mean, reason)
-            beginning, start = plan.after(self._evaluations.n - before), self._space.somewhere(generator, deviations)
+            done = self._evaluations.n
+            beginning = plan.after(done - before, self._maxfev - done)
+            start = self._space.somewhere(generator, deviations)
             restarts -= beginning.is_large
 
     def _begun(

@@ -51,7 +51,7 @@ def minimize(  # type: ignore[no-untyped-def]
     end.
 
     `settings` are `integrality` (as `bounds`, true for numbers that have to be integers); `restarts` (so many searches
-    follow, each with twice the population, and small ones between them, for functions with many valleys); `workers`
+    follow, each with twice the population or more, and small ones between, for functions with many valleys); `workers`
     (threads, of which each is given one point); `vectorized` (`fun` is given many points at once, [population, *shape],
     and gives [population]); `population`; `sigma`, the first standard deviation of the members, half of a usual
     distance between `x0` and the answer (0: a quarter of the bounds' distance, or half the root mean square of `x0`,

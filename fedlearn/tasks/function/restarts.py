@@ -8,6 +8,10 @@ from typing import final
 import msgspec
 import numpy as np
 
+FEW_SEARCHES = 4
+"""The second population is four times as large as the first, and not twice, where fewer evaluations are left than this
+many times those of the first search: after twice as large a one too few would be left for a larger one."""
+
 
 class Beginning(msgspec.Struct, frozen=True):
     """How a search begins."""
@@ -42,15 +46,16 @@ class RestartPlan:
         """The beginning of the first search, whose population is the usual one."""
         return Beginning(self._usual, 1.0, 0)
 
-    def after(self, n_evaluations: int) -> Beginning:
-        """The beginning of the search after one that took so many evaluations."""
-        if self._n_large > 0:  # the first search counts for neither
+    def after(self, n_evaluations: int, n_left: int) -> Beginning:
+        """The beginning of the search after one that took so many evaluations, where so many are left for all."""
+        is_second = self._n_large == 0
+        if not is_second:  # the first search counts for neither
             self._used[self._is_large] += n_evaluations
         if self._is_large:
             self._last_large = n_evaluations
-        self._is_large = self._n_large == 0 or self._used[True] <= self._used[False]
+        self._is_large = is_second or self._used[True] <= self._used[False]
         if self._is_large:
-            self._n_large += 1
+            self._n_large += 2 if is_second and n_left < FEW_SEARCHES * n_evaluations else 1
             return Beginning(self._usual * 2**self._n_large, 1.0, 0)
         smaller, nearer = self._generator.random(2)
         population = int(self._usual * (0.5 * 2**self._n_large) ** (smaller**2))
