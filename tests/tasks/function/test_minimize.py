@@ -101,6 +101,9 @@ def test_searches_begin_with_the_deviations_that_were_planned(monkeypatch: pytes
     assert large == [8, 16, 32]
     assert len(begun) > len(large)
     assert all(0.02 <= deviation <= 2.0 for _, deviation in begun)
+    begun.clear()
+    minimize(rastrigin, np.full(3, 2.0), population=8, restarts=1, maxfev=3000, vectorized=True)
+    assert [population for population, _ in begun] == [8, 32]  # fewer than four such searches are left
 
 
 def test_answer_lies_between_bounds_where_the_least_point_does_not() -> None:
