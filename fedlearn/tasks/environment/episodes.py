@@ -12,7 +12,7 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.environment.normalization import Observed
 from fedlearn.tasks.environment.policy import Forward, Stacked
 from fedlearn.tasks.environment.side_by_side import Copies, MakeEnv, Vectors, environments
-from fedlearn.tasks.environment.spaces import Act, actor, n_outputs
+from fedlearn.tasks.environment.spaces import Act, actor, n_joints, n_outputs
 from fedlearn.tasks.film import Film, Picture
 
 DROP_BELOW = 0.5
@@ -37,7 +37,8 @@ class Episodes:
         self._make, self._max_steps = env, max_steps
         self._envs = environments(env)
         self.observation_shape = self._envs.observation_shape
-        self._n_outputs = None if action else n_outputs(self._envs.action_space)
+        self.n_outputs = None if action else n_outputs(self._envs.action_space)
+        self.n_joints = 0 if action else n_joints(self._envs.action_space)
         self.act = action or actor(self._envs.action_space)
 
     def returns(
@@ -137,9 +138,9 @@ class Episodes:
 
     def _checked(self, outputs: NDArray[Any], batch: tuple[int, int]) -> NDArray[Any]:
         """Checks that there is one output for each episode, of the size that actions need."""
-        if outputs.shape[:2] == batch and self._n_outputs in (None, outputs.shape[2] if outputs.ndim == 3 else 0):
+        if outputs.shape[:2] == batch and self.n_outputs in (None, outputs.shape[2] if outputs.ndim == 3 else 0):
             return outputs
-        wanted = "..." if self._n_outputs is None else self._n_outputs
+        wanted = "..." if self.n_outputs is None else self.n_outputs
         found = ", ".join(map(str, ("episodes", *outputs.shape[2:])))
         raise ValueError(
             f"policy: expected outputs [episodes, {wanted}] for actions of {self._envs.action_space}, got [{found}]; "

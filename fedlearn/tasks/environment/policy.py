@@ -134,7 +134,3 @@ class FunctionPolicy:
             return np.stack([self._policy(own, seen) for own, seen in zip(members, observations, strict=True)])
 
         return forward
-
-
-Policy = ModulePolicy | FunctionPolicy
-"""A network, or anything else with tensors to train."""

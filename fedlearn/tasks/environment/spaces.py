@@ -42,6 +42,11 @@ def n_outputs(space: spaces.Space[Any]) -> int:
     raise ValueError(f"action: expected a function from outputs to actions of {space}, got none")
 
 
+def n_joints(space: spaces.Space[Any]) -> int:
+    """Number of continuous numbers in an action, 0 where it is not continuous."""
+    return int(np.prod(space.shape)) if isinstance(space, spaces.Box) else 0
+
+
 def actor(space: spaces.Space[Any]) -> Act:
     """The usual conversion of outputs [..., n] to actions [..., *shape].
 

@@ -12,8 +12,10 @@ from fedlearn.es.layout import Float32Array, Statistic
 from fedlearn.es.noise import TensorNoise
 from fedlearn.es.sums.moments import NO_MOMENTS, Int64Array
 from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.environment.default_policy import DefaultPolicy
 from fedlearn.tasks.environment.normalization import Normalization, Observed
-from fedlearn.tasks.environment.policy import Forward, FunctionPolicy, ModulePolicy, Policy, Stacked
+from fedlearn.tasks.environment.policy import Forward, FunctionPolicy, ModulePolicy, Stacked
+from fedlearn.tasks.environment.recipe import STEP_INTERACTIONS, settings_for
 from fedlearn.tasks.film import Film
 from fedlearn.tasks.function.members import ArrayMembers
 from fedlearn.tasks.signatures import check_takes
@@ -26,16 +28,6 @@ if TYPE_CHECKING:
     from fedlearn.tasks.environment.side_by_side import MakeEnv
     from fedlearn.tasks.environment.spaces import Act
 
-RADIUS = 13.0
-"""The length of the noise, all weights together: small noise stays in the poor optima in which a policy begins."""
-SPEED = 0.18
-"""The greatest step as a share of that length."""
-STEP_INTERACTIONS = 2000
-"""Interactions that a step has at least, if episodes are as long as they may be; what returns tell of more of them is
-learned sooner in the steps after it."""
-GROUP_SIZE = 8
-MOST_MEMBERS = 64
-
 CENTRE, MEAN, DEVIATION = "observations.centre", "observations.mean", "observations.deviation"
 """Policies see observations in deviations from the centre, which stays: a mean that is renewed moves all that a policy
 sees, and what it has learned with it. The deviation is that from the mean of all observations, which is renewed for
@@ -45,6 +37,9 @@ FAR = 2.0
 policy will meet."""
 MOST_OBSERVED = 1024
 """The most numbers of an observation that are normalised as they come, as images are not."""
+
+Policy = ModulePolicy | FunctionPolicy | DefaultPolicy
+"""A network, or anything else with tensors to train."""
 
 Normalize = bool | Literal["running", "once"]
 
@@ -59,7 +54,7 @@ MAX_ENVIRONMENTS = 512
 
 def environment(
     env: "MakeEnv",
-    policy: "torch.nn.Module | Callable[..., Any]",
+    policy: "torch.nn.Module | Callable[..., Any] | None" = None,
     *,
     start: Mapping[str, Any] | None = None,
     episodes: int = 1,
@@ -75,9 +70,11 @@ def environment(
     `env` is a registered name, a function that makes an environment, or a function of a number that makes a vector
     environment (`gymnasium.vector.VectorEnv`) of so many episodes, which is reset with a list of their seeds. `policy`
     is a torch module, or a function that makes one, from observations [n, ...] to outputs [n, outputs]; with `start`,
-    named arrays to train, it is instead a function `policy(arrays, observations)` that needs no torch. The largest
-    output chooses among discrete actions, of several for each by outputs of its own, and outputs from -1 to 1 reach all
-    of bounded ones; `action`, from outputs [..., n] to actions [..., *shape], replaces this.
+    named arrays to train, it is instead a function `policy(arrays, observations)` that needs no torch. Where neither is
+    given, a linear layer and beside it 16 hidden units of tanh learn from observations of one axis.
+
+    The largest output chooses among discrete actions, of several for each by outputs of its own, and outputs from -1 to
+    1 reach all of bounded ones; `action`, from outputs [..., n] to actions [..., *shape], replaces this.
 
     A member plays `episodes` episodes of at most `max_steps` steps. Members are compared by their returns without the
     `survival_bonus` of each step, which an environment pays for as long as an episode lasts; looks at the unperturbed
@@ -86,15 +83,13 @@ def environment(
     subtracts the first mean of numbers that are far from zero; "once" never renews it, and subtracts all means. True is
     "running" for observations of up to 1,024 numbers.
     """
-    if start is not None:
-        check_takes("policy", policy, "arrays", "observations")
     if episodes < 1:
         raise ValueError(f"episodes: expected 1 or more, got {episodes}")
     if normalize not in (True, False, "running", "once"):
         raise ValueError(f"normalize: expected True, False, 'running' or 'once', got {normalize!r}")
     return EnvironmentTask(
         env,
-        ModulePolicy(policy) if start is None else FunctionPolicy(policy, start),
+        _policy_of(policy, start),
         episodes=episodes,
         action=action,
         normalize=normalize,
@@ -103,6 +98,16 @@ def environment(
         scales=scales or {},
         settings=settings or {},
     )
+
+
+def _policy_of(policy: "torch.nn.Module | Callable[..., Any] | None", start: Mapping[str, Any] | None) -> Policy | None:
+    """What the user gave as a policy; None if nothing."""
+    if start is None:
+        return None if policy is None else ModulePolicy(policy)
+    if policy is None:
+        raise ValueError("policy: expected a function of the arrays of `start` and of observations, got none")
+    check_takes("policy", policy, "arrays", "observations")
+    return FunctionPolicy(policy, start)
 
 
 @final
@@ -115,7 +120,7 @@ class EnvironmentTask(Task):
     def __init__(
         self,
         env: "MakeEnv",
-        policy: Policy,
+        policy: Policy | None,
         *,
         episodes: int,
         action: "Act | None",
@@ -125,30 +130,20 @@ class EnvironmentTask(Task):
         scales: Mapping[str, float],
         settings: Mapping[str, Setting],
     ) -> None:
-        self._env, self._policy, self._n_episodes = env, policy, episodes
+        self._env, self._given_policy, self._n_episodes = env, policy, episodes
         self._action, self._normalize, self._max_steps = action, normalize, max_steps
         self._survival_bonus = survival_bonus
         self._scales, self._settings = scales, settings
 
     @cached_property
     def settings(self) -> Mapping[str, Setting]:  # type: ignore[override]  # it is read alone
-        """Settings of large steps by few members, with which a policy learns most of so many episodes."""
-        deviation = RADIUS / math.sqrt(sum(weights.size for weights in self._policy.tensors.values()))
-        members = self._episodes.n_in(STEP_INTERACTIONS) / self._n_episodes
-        members = min(math.ceil(members / GROUP_SIZE) * GROUP_SIZE, MOST_MEMBERS)
-        large_steps: dict[str, Setting] = {
-            "optimizer": "clipup",
-            "sigma": deviation,
-            "learning_rate": SPEED * deviation,
-            "learning_rate_schedule": "constant",
-            "group_size": GROUP_SIZE,
-            "population_limit": members,
-            "max_population": MOST_MEMBERS,
-            "antithetic": True,
-            "rank": 0,
-            "fitness_shaping": "centered-ranks",
-        }
-        return {**large_steps, **self._settings}
+        """Settings with which a policy learns most of so many episodes."""
+        usual = settings_for(
+            n_weights=sum(weights.size for weights in self._policy.tensors.values()),
+            n_joints=self._episodes.n_joints,
+            fewest_members=self._episodes.n_in(STEP_INTERACTIONS) / self._n_episodes,
+        )
+        return {**usual, **self._settings}
 
     @cached_property
     def tensors(self) -> Mapping[str, Float32Array]:
@@ -216,6 +211,10 @@ class EnvironmentTask(Task):
     def film(self, weights: Float32Array) -> Film:
         stacked = {name: array[np.newaxis] for name, array in self.layout.split(weights).items()}
         return self._episodes.film(self._policies(stacked), seed=FIRST_HELD_OUT_SEED)
+
+    @cached_property
+    def _policy(self) -> Policy:
+        return self._given_policy or DefaultPolicy(self._episodes.observation_shape, self._episodes.n_outputs)
 
     @cached_property
     def _episodes(self) -> "Episodes":

@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 
 from fedlearn.es.layout import Float32Array
-from fedlearn.tasks.environment.spaces import actor, n_outputs, observer
+from fedlearn.tasks.environment.spaces import actor, n_joints, n_outputs, observer
 
 
 def floats(values: list[Any]) -> Float32Array:
@@ -64,3 +64,11 @@ def test_observations_that_are_no_box_are_flattened() -> None:
 def test_observations_that_cannot_be_flattened_are_refused() -> None:
     with pytest.raises(ValueError, match="env: expected observations that flatten to an array, got Sequence"):
         observer(spaces.Sequence(spaces.Discrete(3)))
+
+
+@pytest.mark.parametrize(
+    ("space", "n"),
+    [(spaces.Box(-1.0, 1.0, (2, 3)), 6), (spaces.Discrete(5), 0), (spaces.MultiBinary(4), 0)],
+)
+def test_joints_are_the_numbers_of_a_continuous_action(space: spaces.Space[Any], n: int) -> None:
+    assert n_joints(space) == n

@@ -213,16 +213,47 @@ def test_settings_of_the_user_outrank_those_of_the_kind(chase: Callable[..., Mad
 @pytest.mark.parametrize(
     ("longest", "episodes", "members"), [(None, 1, 8), (1000, 1, 8), (200, 1, 16), (200, 2, 8), (2, 1, 64)]
 )
-def test_noise_has_one_length_and_a_step_so_many_interactions(
+def test_a_step_has_so_many_interactions(
     chase: Callable[..., Made], longest: int | None, episodes: int, members: int
 ) -> None:
     start = {"weight": np.zeros((1, 90)), "bias": np.zeros(10)}
     task = environment(chase(), linear, start=start, episodes=episodes, max_steps=longest or 100_000)
     assert task.settings["sigma"] == pytest.approx(13.0 / 10.0)
-    assert task.settings["learning_rate"] == pytest.approx(float(task.settings["sigma"]) * 0.18)
     assert task.settings["population_limit"] == members
-    assert members % int(task.settings["group_size"]) == 0
-    assert task.settings["max_population"] == 64
+
+
+def test_noise_is_small_for_many_continuous_actions(chase: Callable[..., Made]) -> None:
+    few, many = (environment(chase(spaces.Box(-1.0, 1.0, (n,)))).settings for n in (2, 3))
+    assert float(few["sigma"]) > 10 * float(many["sigma"])
+    of_its_own = environment(chase(spaces.Box(-1.0, 1.0, (3,))), linear, start=START, action=lambda outputs: outputs)
+    assert float(of_its_own.settings["sigma"]) > 10 * float(many["sigma"])
+
+
+def test_without_a_policy_a_small_network_learns(chase: Callable[..., Made]) -> None:
+    def same(arrays: dict[str, Float32Array], seen: Float32Array) -> Float32Array:
+        hidden = np.tanh(seen @ arrays["hidden.weight"].T + arrays["hidden.bias"])
+        return np.asarray(seen @ arrays["linear.weight"].T + arrays["linear.bias"] + hidden @ arrays["output.weight"].T)
+
+    task = environment(chase())
+    start = {name: array for name, array in task.tensors.items() if not name.startswith("observations")}
+    assert {name: array.shape for name, array in start.items()} == {
+        "linear.weight": (1, 2),
+        "linear.bias": (1,),
+        "hidden.weight": (16, 2),
+        "hidden.bias": (16,),
+        "output.weight": (1, 16),
+    }
+    assert not task.frozen
+    losses = losses_of(task)
+    assert len(set(losses.tolist())) > GROUP_SIZE
+    np.testing.assert_allclose(losses, losses_of(environment(chase(), same, start=start)), rtol=1e-5)
+
+
+def test_arrays_without_a_policy_ask_for_one(chase: Callable[..., Made]) -> None:
+    with pytest.raises(
+        ValueError, match="policy: expected a function of the arrays of `start` and of observations, got none"
+    ):
+        environment(chase(), start=START)
 
 
 def test_a_registered_environment_says_how_long_its_episodes_may_be() -> None:

@@ -1,0 +1,57 @@
+"""The settings by which policies learn where the user has none: how long the noise and the steps are, and how many
+members a step has."""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from fedlearn.tasks.task import Setting
+
+
+class Noise(msgspec.Struct, frozen=True):
+    """How far members are from the weights that they are drawn around."""
+
+    length: float
+    """The length of the noise, all weights together."""
+    speed: float
+    """The greatest step as a share of that length."""
+    group_size: int
+
+
+LARGE_NOISE: Final = Noise(13.0, 0.18, 8)
+"""Small noise stays in the poor optima in which many a policy begins."""
+
+SMALL_NOISE: Final = Noise(0.3, 1 / 3, 16)
+"""Large actions of many joints at random rarely do any good: they teach a body to throw itself about."""
+
+FEWEST_JOINTS: Final = 3
+"""The numbers of a continuous action from which on noise is small."""
+
+STEP_INTERACTIONS: Final = 2000
+"""Interactions that a step has at least, if episodes are as long as they may be; what returns tell of more of them is
+learned sooner in the steps after it."""
+
+MOST_MEMBERS: Final = 64
+
+
+def settings_for(*, n_weights: int, n_joints: int, fewest_members: float) -> Mapping[str, Setting]:
+    """The settings for a policy of `n_weights` whose actions are `n_joints` continuous numbers, 0 where they are none.
+
+    A step has so many members at least that they see enough of the environment, as far as `MOST_MEMBERS` allow.
+    """
+    noise = SMALL_NOISE if n_joints >= FEWEST_JOINTS else LARGE_NOISE
+    deviation = noise.length / math.sqrt(n_weights)
+    return {
+        "optimizer": "clipup",
+        "sigma": deviation,
+        "learning_rate": noise.speed * deviation,
+        "learning_rate_schedule": "constant",
+        "group_size": noise.group_size,
+        "population_limit": min(math.ceil(fewest_members / noise.group_size) * noise.group_size, MOST_MEMBERS),
+        "max_population": MOST_MEMBERS,
+        "antithetic": True,
+        "rank": 0,
+        "fitness_shaping": "centered-ranks",
+    }
