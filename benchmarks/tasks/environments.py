@@ -1,8 +1,9 @@
 """What policies return along the episodes that they learn from, beside evotorch's PGPE and ARS at equal episodes.
 
-Nothing is set by hand. The return is the unperturbed policy's, over the same ten episodes each time, which are not
-counted. Neither are the eight by which observations are measured before the first step; evotorch measures them as it
-learns. Both learn the same network on one processor. evotorch has ClipUp, its usual optimizer, with the customary
+Nothing is set by hand, but that nobody is taught by what Hopper pays for each step that it stands. The return is the
+unperturbed policy's, over the same ten episodes each time, which are not counted. Neither are the eight by which
+observations are measured before the first step; evotorch measures them as it learns. All learn on one processor. Ours
+is the policy of whoever names none; evotorch has as many hidden units, ClipUp, its usual optimizer, with the customary
 radius and rates, and begins at weights of nearly zero as it does. ARS is a linear policy, as its authors have it.
 """
 
@@ -45,10 +46,12 @@ class Problem(msgspec.Struct, frozen=True):
     """An environment, and how it is learned."""
 
     widths: tuple[int, ...]
-    """Widths of the policy's layers, with tanh between them."""
+    """Widths of the layers of evotorch's policy, with tanh between them."""
     episodes: int
     solved: float
     """The least return that counts as a solution."""
+    survival_bonus: float = 0.0
+    """What it pays for each step that an episode lasts, where members are compared without."""
 
 
 PROBLEMS = {
@@ -58,8 +61,10 @@ PROBLEMS = {
     "Pendulum-v1": Problem((3, 16, 1), 4096, -200.0),
     "InvertedPendulum-v5": Problem((4, 16, 1), 1024, 950.0),
     "Swimmer-v5": Problem((8, 16, 2), 1000, 300.0),
+    "HalfCheetah-v5": Problem((17, 16, 6), 4000, 3000.0),
+    "Hopper-v5": Problem((11, 16, 3), 6000, 2500.0, survival_bonus=1.0),
 }
-"""Environments with the thresholds of gymnasium; for the last two, of those who use them."""
+"""Environments with the thresholds of gymnasium; for the last four, of those who use them."""
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -134,7 +139,7 @@ def main() -> int:
 
 def learned(name: str, problem: Problem, seed: int, episodes: int) -> Learned:
     """A run of ours."""
-    run = OneProcess(fedlearn.environment(name, partial(policy, problem.widths)), seed=seed)
+    run = OneProcess(fedlearn.environment(name, survival_bonus=problem.survival_bonus), seed=seed)
     population = int(run.settings["population_limit"])
     looks = [Look(0, run.evaluate()["return"])]
     _learn(run.step, lambda: run.evaluate()["return"], population, episodes, looks)
@@ -143,7 +148,8 @@ def learned(name: str, problem: Problem, seed: int, episodes: int) -> Learned:
 
 def ars_learned(name: str, problem: Problem, seed: int, episodes: int) -> Learned:
     """A run of augmented random search."""
-    search, population = RandomSearch(partial(gymnasium.make, name), seed=seed), 2 * N_DIRECTIONS
+    make, population = partial(gymnasium.make, name), 2 * N_DIRECTIONS
+    search = RandomSearch(make, seed=seed, survival_bonus=problem.survival_bonus)
     held_out = range(FIRST_HELD_OUT_SEED, FIRST_HELD_OUT_SEED + N_HELD_OUT)
     looks = [Look(0, search.mean_return(held_out))]
     _learn(search.step, lambda: search.mean_return(held_out), population, episodes, looks)
@@ -158,7 +164,10 @@ def peer_learned(name: str, problem: Problem, seed: int, episodes: int) -> Learn
         neuroevolution, algorithms = import_module("evotorch.neuroevolution"), import_module("evotorch.algorithms")
         logging.getLogger("evotorch").setLevel(logging.WARNING)  # what is below goes to standard output
         searched = neuroevolution.GymNE(
-            partial(seeded, name, seed), policy(problem.widths), observation_normalization=True
+            partial(seeded, name, seed),
+            policy(problem.widths),
+            observation_normalization=True,
+            decrease_rewards_by=problem.survival_bonus or None,
         )
         searched.manual_seed(seed)
         speed = RADIUS / 15

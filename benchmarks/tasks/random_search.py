@@ -23,8 +23,8 @@ Env = gymnasium.Env[Any, Any]
 class RandomSearch:
     """Matrices [outputs, observations] from states that are normalized by all that were seen."""
 
-    def __init__(self, make: Callable[[], Env], *, seed: int) -> None:
-        self._env = make()
+    def __init__(self, make: Callable[[], Env], *, seed: int, survival_bonus: float = 0.0) -> None:
+        self._env, self._survival_bonus = make(), survival_bonus
         self._random = np.random.default_rng(seed)
         space = self._env.action_space
         n_outputs = int(space.n) if isinstance(space, gymnasium.spaces.Discrete) else int(np.prod(space.shape or ()))
@@ -55,7 +55,7 @@ class RandomSearch:
             away = state - self._mean
             self._mean = self._mean + away / self._n_seen
             self._squares = self._squares + away * (state - self._mean)
-        return total
+        return total - self._survival_bonus * len(states)
 
     def _normalization(self) -> tuple[Float64Array, Float64Array]:
         """Mean and deviation of the states that were seen before this step."""
