@@ -18,12 +18,14 @@ class Noise(msgspec.Struct, frozen=True):
     speed: float
     """The greatest step as a share of that length."""
     group_size: int
+    fewest_members: int
+    """The least number of members of a step."""
 
 
-LARGE_NOISE: Final = Noise(13.0, 0.18, 8)
+LARGE_NOISE: Final = Noise(13.0, 0.18, group_size=8, fewest_members=8)
 """Small noise stays in the poor optima in which many a policy begins."""
 
-SMALL_NOISE: Final = Noise(0.3, 1 / 3, 16)
+SMALL_NOISE: Final = Noise(0.3, 1 / 3, group_size=16, fewest_members=32)
 """Large actions of many joints at random rarely do any good: they teach a body to throw itself about."""
 
 FEWEST_JOINTS: Final = 3
@@ -39,9 +41,10 @@ MOST_MEMBERS: Final = 64
 def settings_for(*, n_weights: int, n_joints: int, fewest_members: float) -> Mapping[str, Setting]:
     """The settings for a policy of `n_weights` whose actions are `n_joints` continuous numbers, 0 where they are none.
 
-    A step has so many members at least that they see enough of the environment, as far as `MOST_MEMBERS` allow.
+    A step has `fewest_members`, as far as `MOST_MEMBERS` allow, and never fewer than its noise asks for.
     """
     noise = SMALL_NOISE if n_joints >= FEWEST_JOINTS else LARGE_NOISE
+    n_groups = math.ceil(max(fewest_members, noise.fewest_members) / noise.group_size)
     deviation = noise.length / math.sqrt(n_weights)
     return {
         "optimizer": "clipup",
@@ -49,7 +52,7 @@ def settings_for(*, n_weights: int, n_joints: int, fewest_members: float) -> Map
         "learning_rate": noise.speed * deviation,
         "learning_rate_schedule": "constant",
         "group_size": noise.group_size,
-        "population_limit": min(math.ceil(fewest_members / noise.group_size) * noise.group_size, MOST_MEMBERS),
+        "population_limit": min(n_groups * noise.group_size, MOST_MEMBERS),
         "max_population": MOST_MEMBERS,
         "antithetic": True,
         "rank": 0,

@@ -19,11 +19,11 @@ def test_many_joints_learn_by_small_noise(n_joints: int) -> None:
     settings = settings_for(n_weights=400, n_joints=n_joints, fewest_members=2)
     assert settings["sigma"] == pytest.approx(0.3 / 20)
     assert settings["learning_rate"] == pytest.approx(float(settings["sigma"]) / 3)
-    assert (settings["group_size"], settings["population_limit"]) == (16, 16)
+    assert (settings["group_size"], settings["population_limit"]) == (16, 32)
 
 
 @pytest.mark.parametrize(
-    ("n_joints", "fewest", "members"), [(0, 0.5, 8), (0, 10, 16), (0, 100, 64), (3, 17, 32), (3, 100, 64)]
+    ("n_joints", "fewest", "members"), [(0, 0.5, 8), (0, 10, 16), (0, 100, 64), (3, 33, 48), (3, 100, 64)]
 )
 def test_a_step_has_whole_groups_that_see_enough(n_joints: int, fewest: float, members: int) -> None:
     settings = settings_for(n_weights=1, n_joints=n_joints, fewest_members=fewest)
