@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlearn.es.layout import Float32Array
-from fedlearn.tasks.environment.policy import Forward, Stacked
+from fedlearn.tasks.environment.policy import ArrayPolicy, Forward, Stacked
 
 N_HIDDEN = 16
 """Number of hidden units."""
 
 
 @final
-class DefaultPolicy:
+class DefaultPolicy(ArrayPolicy):
     """A linear layer, and added to it a hidden layer of tanh; all outputs are zero at first.
 
     The hidden layer begins as PyTorch's linear layers do, with weights and biases between plus and minus one over the
@@ -31,26 +31,18 @@ class DefaultPolicy:
         n_inputs = observation_shape[0]
         random, bound = np.random.Generator(np.random.PCG64(0)), 1.0 / math.sqrt(max(n_inputs, 1))
 
-        def drawn(*shape: int) -> Float32Array:
-            return (bound * (2.0 * random.random(shape) - 1.0)).astype(np.float32)
+        def drawn(*shape: int) -> NDArray[np.float64]:
+            return bound * (2.0 * random.random(shape) - 1.0)
 
-        self._start: dict[str, Float32Array] = {
-            "linear.weight": np.zeros((n_outputs, n_inputs), dtype=np.float32),
-            "linear.bias": np.zeros(n_outputs, dtype=np.float32),
-            "hidden.weight": drawn(N_HIDDEN, n_inputs),
-            "hidden.bias": drawn(N_HIDDEN),
-            "output.weight": np.zeros((n_outputs, N_HIDDEN), dtype=np.float32),
-        }
-
-    @property
-    def tensors(self) -> dict[str, Float32Array]:
-        """The first values of the tensors to train."""
-        return self._start
-
-    @property
-    def frozen(self) -> dict[str, NDArray[Any]]:
-        """No arrays: all are trained."""
-        return {}
+        super().__init__(
+            {
+                "linear.weight": np.zeros((n_outputs, n_inputs)),
+                "linear.bias": np.zeros(n_outputs),
+                "hidden.weight": drawn(N_HIDDEN, n_inputs),
+                "hidden.bias": drawn(N_HIDDEN),
+                "output.weight": np.zeros((n_outputs, N_HIDDEN)),
+            }
+        )
 
     def forward(self, stacked: Stacked) -> Forward:
         """The policies of these members, ready for many observations."""

@@ -107,24 +107,26 @@ def _affine(weight: "torch.Tensor", bias: "torch.Tensor | None", x: "torch.Tenso
     return x.bmm(weight) if bias is None else bias.unsqueeze(1).baddbmm(x, weight)
 
 
+class ArrayPolicy:
+    """What policies of named arrays share: all of these, float32, are trained."""
+
+    def __init__(self, start: Mapping[str, Any]) -> None:
+        self.tensors = {name: np.array(array, dtype=np.float32) for name, array in start.items()}
+        """The initial values of the tensors to train."""
+        self.frozen: dict[str, NDArray[Any]] = {}
+        """Arrays that are not trained: none."""
+
+
 @final
-class FunctionPolicy:
+class FunctionPolicy(ArrayPolicy):
     """A policy that is a function `policy(arrays, observations)` of named arrays.
 
     It maps observations [episodes, *shape of an observation] to outputs [episodes, n].
     """
 
     def __init__(self, policy: Callable[..., Any], start: Mapping[str, Any]) -> None:
+        super().__init__(start)
         self._policy = policy
-        self._start = {name: np.array(array, dtype=np.float32) for name, array in start.items()}
-
-    @property
-    def tensors(self) -> dict[str, Float32Array]:
-        return self._start
-
-    @property
-    def frozen(self) -> dict[str, NDArray[Any]]:
-        return {}
 
     def forward(self, stacked: Stacked) -> Forward:
         n_members = len(next(iter(stacked.values())))
