@@ -1,4 +1,5 @@
-"""What policies return along the episodes that they learn from, beside evotorch's PGPE and ARS at equal episodes.
+"""What policies return along the episodes that they learn from, beside evotorch's PGPE and ARS at equal episodes, or
+in equal seconds of a processor.
 
 Nothing is set by hand, but that nobody is taught by what Hopper pays for each step that it stands. The return is the
 unperturbed policy's, over the same ten episodes each time, which are not counted. Neither are the eight by which
@@ -16,6 +17,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import pairwise
 from statistics import median
+from time import process_time
 from typing import Any
 
 import gymnasium
@@ -74,6 +76,17 @@ class Look(msgspec.Struct, frozen=True):
     mean_return: float
 
 
+class Budget(msgspec.Struct, frozen=True):
+    """What a run may use: episodes, or seconds of the processor where these are not 0."""
+
+    episodes: int
+    seconds: float
+
+    def used(self, episodes: int, seconds: float) -> float:
+        """The share of it that is used."""
+        return seconds / self.seconds if self.seconds else episodes / self.episodes
+
+
 class Learned(msgspec.Struct, frozen=True):
     """One run."""
 
@@ -82,6 +95,8 @@ class Learned(msgspec.Struct, frozen=True):
     seed: int
     population: int
     episodes: int
+    seconds: float
+    """Processor time, with that of the looks."""
     solved_after: int | None
     """Episodes until the first look that is a solution."""
     best_return: float
@@ -97,6 +112,8 @@ class Summary(msgspec.Struct, frozen=True):
     """How many runs were a solution at a look, and of how many."""
     solved_after: float | None
     """The median of the episodes that these needed."""
+    episodes: float
+    seconds: float
     best_median: float
     best_worst: float
     last_median: float
@@ -113,16 +130,20 @@ def main() -> int:
     parser.add_argument(
         "--episodes", type=int, default=0, metavar="N", help="of a run (default: 0, as many as the environment wants)"
     )
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, metavar="S", help="of a processor for a run, in place of episodes"
+    )
     parser.add_argument("--no-peers", action="store_true", help="leave ARS out, and evotorch where it is installed")
     options = parser.parse_args()
-    if options.episodes < 0:
-        parser.error(f"--episodes: expected 0 or more, got {options.episodes}")
+    for name in ("episodes", "seconds"):
+        if not getattr(options, name) >= 0:
+            parser.error(f"--{name}: expected 0 or more, got {getattr(options, name)}")
     use_processors(1)
     torch.set_num_threads(1)
     has_peer = not options.no_peers and find_spec(PEER) is not None
     peers = [] if options.no_peers else [ars_learned, *([peer_learned] if has_peer else [])]
     runs = [
-        learner(name, PROBLEMS[name], seed, options.episodes or PROBLEMS[name].episodes)
+        learner(name, PROBLEMS[name], seed, Budget(options.episodes or PROBLEMS[name].episodes, options.seconds))
         for name in options.environments
         for learner in (learned, *peers)
         for seed in options.seeds
@@ -137,26 +158,24 @@ def main() -> int:
     return 0
 
 
-def learned(name: str, problem: Problem, seed: int, episodes: int) -> Learned:
+def learned(name: str, problem: Problem, seed: int, budget: Budget) -> Learned:
     """A run of ours."""
     run = OneProcess(fedlearn.environment(name, survival_bonus=problem.survival_bonus), seed=seed)
     population = int(run.settings["population_limit"])
-    looks = [Look(0, run.evaluate()["return"])]
-    _learn(run.step, lambda: run.evaluate()["return"], population, episodes, looks)
-    return _judged(name, OURS, problem, seed, population, looks)
+    looks, seconds = _learn(run.step, lambda: run.evaluate()["return"], population, budget)
+    return _judged(name, OURS, problem, seed, population, looks, seconds)
 
 
-def ars_learned(name: str, problem: Problem, seed: int, episodes: int) -> Learned:
+def ars_learned(name: str, problem: Problem, seed: int, budget: Budget) -> Learned:
     """A run of augmented random search."""
     make, population = partial(gymnasium.make, name), 2 * N_DIRECTIONS
     search = RandomSearch(make, seed=seed, survival_bonus=problem.survival_bonus)
     held_out = range(FIRST_HELD_OUT_SEED, FIRST_HELD_OUT_SEED + N_HELD_OUT)
-    looks = [Look(0, search.mean_return(held_out))]
-    _learn(search.step, lambda: search.mean_return(held_out), population, episodes, looks)
-    return _judged(name, ARS, problem, seed, population, looks)
+    looks, seconds = _learn(search.step, lambda: search.mean_return(held_out), population, budget)
+    return _judged(name, ARS, problem, seed, population, looks, seconds)
 
 
-def peer_learned(name: str, problem: Problem, seed: int, episodes: int) -> Learned:
+def peer_learned(name: str, problem: Problem, seed: int, budget: Budget) -> Learned:
     """A run of evotorch's PGPE."""
     torch.manual_seed(seed)
     with warnings.catch_warnings():
@@ -177,13 +196,12 @@ def peer_learned(name: str, problem: Problem, seed: int, episodes: int) -> Learn
             "radius_init": RADIUS,
         }
         search = algorithms.PGPE(searched, popsize=PEER_POPULATION, optimizer_config={"max_speed": speed}, **settings)
-        looks: list[Look] = []
 
         def mean_return() -> float:
             return played(name, searched.to_policy(search.status["center"]))
 
-        _learn(search.step, mean_return, PEER_POPULATION, episodes, looks)
-    return _judged(name, PEER, problem, seed, PEER_POPULATION, looks)
+        looks, seconds = _learn(search.step, mean_return, PEER_POPULATION, budget)
+    return _judged(name, PEER, problem, seed, PEER_POPULATION, looks, seconds)
 
 
 def summarized(runs: Sequence[Learned]) -> list[Summary]:
@@ -199,6 +217,8 @@ def summarized(runs: Sequence[Learned]) -> list[Summary]:
                 learner,
                 f"{len(solved)} of {len(own)}",
                 median(solved) if solved else None,
+                median(run.episodes for run in own),
+                median(run.seconds for run in own),
                 median(best),
                 min(best),
                 median(last),
@@ -237,22 +257,29 @@ def played(name: str, module: torch.nn.Module) -> float:
 
 
 def _learn(
-    step: Callable[[], object], mean_return: Callable[[], float], population: int, episodes: int, looks: list[Look]
-) -> None:
-    """Takes steps of `population` episodes, one at least, and looks at the policy every so many, and at the end."""
-    tried = 0
-    while tried + population <= episodes or not tried:
+    step: Callable[[], object], mean_return: Callable[[], float], population: int, budget: Budget
+) -> tuple[list[Look], float]:
+    """Takes steps of `population` episodes, one at least, and looks at the policy every so many, and at the end; the
+    looks, and the seconds of the processor."""
+    begun, tried, looked, used = process_time(), 0, 0.0, 0.0
+    looks: list[Look] = []
+    while used < 1.0:
         step()
         tried += population
-        since = tried - (looks[-1].episodes if looks else 0)
-        if since >= episodes / LOOKS or tried + population > episodes:
+        # A step that would go beyond the episodes is not begun.
+        used = budget.used(tried if budget.seconds else tried + population - 1, process_time() - begun)
+        if used - looked >= 1.0 / LOOKS or used >= 1.0:
             looks.append(Look(tried, mean_return()))
+            looked = used
+    return looks, process_time() - begun
 
 
-def _judged(name: str, learner: str, problem: Problem, seed: int, population: int, looks: list[Look]) -> Learned:
+def _judged(
+    name: str, learner: str, problem: Problem, seed: int, population: int, looks: list[Look], seconds: float
+) -> Learned:
     returns = [look.mean_return for look in looks]
     solved = next((look.episodes for look in looks if look.mean_return >= problem.solved), None)
-    return Learned(name, learner, seed, population, looks[-1].episodes, solved, max(returns), returns[-1])
+    return Learned(name, learner, seed, population, looks[-1].episodes, seconds, solved, max(returns), returns[-1])
 
 
 if __name__ == "__main__":
