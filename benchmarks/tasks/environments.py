@@ -33,9 +33,11 @@ from fedlearn.tasks.environment.task import FIRST_HELD_OUT_SEED, N_HELD_OUT
 LOOKS = 32
 """The most looks at the policy along a run."""
 
-OURS, PEER, ARS = "fedlearn", "evotorch", "ARS V2"
+OURS, ARS, EVOTORCH = "fedlearn", "ARS", "evotorch"
 
-PEER_POPULATION = 64
+PEERS = (ARS, EVOTORCH)
+
+EVOTORCH_POPULATION = 64
 
 RADIUS = 4.5
 """The length of evotorch's first perturbations, all weights together; the greatest step is a fifteenth of it."""
@@ -133,25 +135,31 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=0.0, metavar="S", help="of a processor for a run, in place of episodes"
     )
-    parser.add_argument("--no-peers", action="store_true", help="leave ARS out, and evotorch where it is installed")
+    parser.add_argument(
+        "--peers", nargs="*", choices=PEERS, default=PEERS, help="who learns beside us (default: all installed)"
+    )
     options = parser.parse_args()
     for name in ("episodes", "seconds"):
         if not getattr(options, name) >= 0:
             parser.error(f"--{name}: expected 0 or more, got {getattr(options, name)}")
     use_processors(1)
     torch.set_num_threads(1)
-    has_peer = not options.no_peers and find_spec(PEER) is not None
-    peers = [] if options.no_peers else [ars_learned, *([peer_learned] if has_peer else [])]
+    by_name: dict[str, Callable[[str, Problem, int, Budget], Learned]]
+    by_name = {OURS: learned, ARS: ars_learned, EVOTORCH: evotorch_learned}
+    has_evotorch = EVOTORCH in options.peers and find_spec(EVOTORCH) is not None
+    learners = [OURS, *(peer for peer in options.peers if peer != EVOTORCH or has_evotorch)]
     runs = [
-        learner(name, PROBLEMS[name], seed, Budget(options.episodes or PROBLEMS[name].episodes, options.seconds))
+        by_name[learner](
+            name, PROBLEMS[name], seed, Budget(options.episodes or PROBLEMS[name].episodes, options.seconds)
+        )
         for name in options.environments
-        for learner in (learned, *peers)
+        for learner in learners
         for seed in options.seeds
     ]
     print_tables(
         "environments",
         as_json=options.json,
-        facts={PEER: version(PEER) if has_peer else None},
+        facts={EVOTORCH: version(EVOTORCH) if has_evotorch else None},
         summaries=summarized(runs),
         runs=runs,
     )
@@ -175,7 +183,7 @@ def ars_learned(name: str, problem: Problem, seed: int, budget: Budget) -> Learn
     return _judged(name, ARS, problem, seed, population, looks, seconds)
 
 
-def peer_learned(name: str, problem: Problem, seed: int, budget: Budget) -> Learned:
+def evotorch_learned(name: str, problem: Problem, seed: int, budget: Budget) -> Learned:
     """A run of evotorch's PGPE."""
     torch.manual_seed(seed)
     with warnings.catch_warnings():
@@ -195,13 +203,15 @@ def peer_learned(name: str, problem: Problem, seed: int, budget: Budget) -> Lear
             "stdev_learning_rate": STDEV_LEARNING_RATE,
             "radius_init": RADIUS,
         }
-        search = algorithms.PGPE(searched, popsize=PEER_POPULATION, optimizer_config={"max_speed": speed}, **settings)
+        search = algorithms.PGPE(
+            searched, popsize=EVOTORCH_POPULATION, optimizer_config={"max_speed": speed}, **settings
+        )
 
         def mean_return() -> float:
             return played(name, searched.to_policy(search.status["center"]))
 
-        looks, seconds = _learn(search.step, mean_return, PEER_POPULATION, budget)
-    return _judged(name, PEER, problem, seed, PEER_POPULATION, looks, seconds)
+        looks, seconds = _learn(search.step, mean_return, EVOTORCH_POPULATION, budget)
+    return _judged(name, EVOTORCH, problem, seed, EVOTORCH_POPULATION, looks, seconds)
 
 
 def summarized(runs: Sequence[Learned]) -> list[Summary]:

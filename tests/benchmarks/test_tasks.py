@@ -36,9 +36,7 @@ def test_targets_of_the_suite_that_are_hit_are_counted(read_json: ReadJson) -> N
 @needs_torch
 @needs_gymnasium
 def test_a_policy_is_judged_along_its_episodes(read_json: ReadJson) -> None:
-    report = read_json(
-        "environments", "--environments", "CartPole-v1", "--seeds", "1", "--no-peers", "--episodes", "150"
-    )
+    report = read_json("environments", "--environments", "CartPole-v1", "--seeds", "1", "--episodes", "150", "--peers")
     assert report["evotorch"] is None
     (run,) = report["runs"]
     assert (run["environment"], run["learner"], run["seed"]) == ("CartPole-v1", "fedlearn", 1)
@@ -52,11 +50,22 @@ def test_a_policy_is_judged_along_its_episodes(read_json: ReadJson) -> None:
 @needs_torch
 @needs_gymnasium
 def test_random_search_learns_beside_a_policy(read_json: ReadJson) -> None:
-    report = read_json("environments", "--environments", "CartPole-v1", "--seeds", "1", "--episodes", "64")
-    run = next(run for run in report["runs"] if run["learner"] == "ARS V2")
+    report = read_json(
+        "environments", "--environments", "CartPole-v1", "--seeds", "1", "--episodes", "64", "--peers", "ARS"
+    )
+    run = next(run for run in report["runs"] if run["learner"] == "ARS")
     assert (run["population"], run["episodes"], run["seed"]) == (16, 64, 1)
     assert run["best_return"] >= 475
     assert run["solved_after"] in (16, 32, 48, 64)
+
+
+@needs_torch
+@needs_gymnasium
+def test_seconds_end_a_run_of_a_policy_in_place_of_episodes(read_json: ReadJson) -> None:
+    options = ["--environments", "CartPole-v1", "--seeds", "1", "--episodes", "8", "--seconds", "0.5", "--peers"]
+    (run,) = read_json("environments", *options)["runs"]
+    assert run["seconds"] >= 0.5
+    assert run["episodes"] > 8
 
 
 def test_losses_of_functions_are_reported(read_json: ReadJson) -> None:
