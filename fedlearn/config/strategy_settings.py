@@ -134,6 +134,18 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
     fitness_shaping: Annotated[str, setting("how losses within a group become utilities", choices=SHAPINGS)] = (
         "normalized"
     )
+    restarts: Annotated[
+        int,
+        setting(
+            "times that a run begins again from its first weights, if it is far from target_loss and not on its way "
+            "there; the best weights are kept",
+            ge=0,
+            le=1000,
+        ),
+    ] = 0
+    target_loss: Annotated[
+        float, setting("the loss that a run with restarts wants; minus the return of a policy", ge=-1e12, le=1e12)
+    ] = 0.0
     exchange: Annotated[
         Exchange,
         setting(

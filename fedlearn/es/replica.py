@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import es_core
+from fedlearn.es.attempts import Move
 from fedlearn.es.correlation import search
 from fedlearn.es.digest import part_digests, run_digest, tensor_digests
 from fedlearn.es.layout import Float32Array, ParameterLayout
@@ -26,7 +27,10 @@ RowMasks = Callable[[Update], UInt8Array | None]
 """A function that gives [groups, columns]: which rows of masked tensors could change the loss of each group."""
 
 START = "start"
-"""Name of the slot with the weights that the run began with, where weight decay pulls towards them."""
+"""Name of the slot with the weights that the run began with, where weight decay pulls towards them, or the run may
+begin again."""
+BEST = "best"
+"""Name of the slot with the best weights of a run that may begin again."""
 
 
 @final
@@ -111,6 +115,9 @@ class Replica:
             raise ValueError(f"step: expected {self.step}, got {update.step}; the replica must resync")
         if update.decay_towards == "start" and START not in self.slots:
             raise ValueError("weight_decay_towards: expected a run that keeps its start, got one that does not")
+        move = update.attempt.move if update.attempt is not None else "on"
+        if (move == "anew" and START not in self.slots) or (move == "back" and BEST not in self.slots):
+            raise ValueError(f"attempt: expected a run that keeps the weights that it goes to, got {move} in another")
         if update.renormalization is not None:
             update.renormalization.check(self.layout.n_observed)
         if update.optimizer.searches:
@@ -140,10 +147,27 @@ class Replica:
                 for (scale, sides), interval in (self.layout.hidden if by_matrix else ())
             ]
             # Tensors without a scale are constants of the model that travel with its weights.
-            self._step(update, estimate, [(interval, by) for interval, by in steps if by.scale != 0.0])
+            learned = [(interval, by) for interval, by in steps if by.scale != 0.0]
+            self._step(update, estimate, learned)
             if update.renormalization is not None:
                 self._renormalize(update.renormalization)
+        if update.attempt is not None:
+            self._attempt(update.attempt.move, update.optimizer, [interval for interval, _ in learned])
         self.step += 1
+
+    def _attempt(self, move: Move, optimizer: Optimizer, learned: Sequence[slice]) -> None:
+        """Keeps the weights, or goes to others with an optimizer that remembers nothing."""
+        if move == "keep":
+            self.slots[BEST] = self.weights.copy()
+        elif move == "back":
+            self.weights[:] = self.slots[BEST]
+        elif move == "anew":
+            for interval in learned:  # what is observed is what it was
+                self.weights[interval] = self.slots[START][interval]
+        if move in ("anew", "back"):
+            self.numbers = {}
+            for name in optimizer.slots:
+                self.slots[name][:] = 0.0
 
     def _add_slots(self, optimizer: Optimizer) -> None:
         """Makes the slots that the optimizer needs and that are not there yet."""

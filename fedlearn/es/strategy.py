@@ -10,11 +10,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fedlearn.es.attempts import Attempt, Attempts, attempt_after
 from fedlearn.es.growth import LEAST_STEP_S, Growth, usual_step_s
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.optimizers import AnyOptimizer, Sgd
 from fedlearn.es.perturbation import MAX_UNIT_BITS, LocalSteps, Perturbation
-from fedlearn.es.schedules import Schedule, learning_rate_factor, sigma_factor
+from fedlearn.es.schedules import Schedule, learning_rate_factor, progress, sigma_factor
 from fedlearn.es.shaping import UTILITY_RESOLUTION, Shaping, n_counted, spread_of
 from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.sums.exchange import LARGEST_SUM_BYTES, Exchange, sum_bytes, sums_pay
@@ -88,6 +89,7 @@ class Strategy(msgspec.Struct, frozen=True):
     """Bits of a parameter in a sum of gradients; 0: four where lines are slow, else eight."""
     coarse_local_steps: bool = True
     """Whether sums of local steps may have four bits where lines decide."""
+    attempts: Attempts = Attempts()
 
     @property
     def growth(self) -> Growth:
@@ -114,6 +116,8 @@ class Population(msgspec.Struct, frozen=True):
     weight_decay: float = 0.0
     observed: float = START_WEIGHT
     """The number of observations that mean and deviation of these stand for before this step."""
+    attempt: Attempt | None = None
+    """The attempt before this step; None at the first one."""
 
     @property
     def n_local_steps(self) -> int:
@@ -150,6 +154,7 @@ def ask(
         shaping_scale=last.shaping_scale if last is not None else 0.0,
         weight_decay=strategy.weight_decay,
         observed=START_WEIGHT if last is None or last.renormalization is None else last.renormalization.weight,
+        attempt=last.attempt if last is not None else None,
     )
     if strategy.perturbation.space != "nothing":
         return population
@@ -321,6 +326,23 @@ def tell(
         shaping_scale=SPREAD_DECAY * scale + (1.0 - SPREAD_DECAY) * spread if spread > 0.0 else scale,
         estimate=estimate,
         renormalization=None if moments is None else renormalization_of(moments, population.observed),
+        attempt=_attempt_after(strategy, population, losses, population.elapsed_s + duration_s),
+    )
+
+
+def _attempt_after(
+    strategy: Strategy, population: Population, losses: Float32Array, elapsed_s: float
+) -> Attempt | None:
+    """The attempt after a step with these losses; their median can't be moved far by a few false ones."""
+    finite = losses[np.isfinite(losses)]
+    if not strategy.attempts.restarts or not finite.size:
+        return population.attempt
+    return attempt_after(
+        population.attempt,
+        strategy.attempts,
+        step=population.step,
+        loss=float(np.median(finite)),
+        is_last=progress(strategy.schedule, population.step + 1, elapsed_s) >= 1.0,
     )
 
 

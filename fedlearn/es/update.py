@@ -7,6 +7,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from fedlearn.es.attempts import Attempt
 from fedlearn.es.optimizers import AnyOptimizer
 from fedlearn.es.sums.estimate import NO_ESTIMATE, CodedEstimate
 from fedlearn.es.sums.moments import Renormalization
@@ -48,12 +49,14 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag=32, eq=False):
     elapsed_s: float
     """Seconds for which the steps up to this one were open; the schedules go on from here *after* this step."""
     shaping_scale: float
-    """The running standard deviation of losses within groups *after* this step. Beside `elapsed_s` it is the strategy's
-    only state."""
+    """The running standard deviation of losses within groups *after* this step. This, `elapsed_s` and `attempt` are the
+    strategy's only state."""
     estimate: CodedEstimate = NO_ESTIMATE
     """The sum of gradient estimates; empty where the gradient is replayed."""
     renormalization: Renormalization | None = None
     """The change of mean and deviation of what members observe; None where nothing is normalised so."""
+    attempt: Attempt | None = None
+    """The state of the attempt after this step, and what follows; None in a run that never begins again."""
 
     @property
     def is_summed(self) -> bool:

@@ -69,7 +69,8 @@ def create(
             prepared.objective.layout,
             prepared.objective.initial_weights(),
             step=prepared.config.run.step_num,
-            keeps_start=prepared.config.optimizer.weight_decay_towards == "start",
+            keeps_start=prepared.config.optimizer.weight_decay_towards == "start"
+            or prepared.config.strategy.restarts > 0,
         )
         progress.begin("hashing the files of the run")
         origin = Origin(
@@ -133,7 +134,7 @@ def _check_search(config: RunConfig, layout: ParameterLayout) -> None:
         )
     if not layout.is_correlated:
         return
-    for key, value in (("rank", 0), ("weight_decay", 0.0), ("sigma_schedule", "constant")):
+    for key, value in (("rank", 0), ("weight_decay", 0.0), ("sigma_schedule", "constant"), ("restarts", 0)):
         if config.get(key) != value:
             raise ConfigError(f"{key}: expected {value} with the optimizer {name}, got {config.get(key)}; leave it out")
     rate, sigma = config.optimizer.learning_rate, config.strategy.sigma

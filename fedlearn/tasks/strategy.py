@@ -3,6 +3,7 @@
 import msgspec
 
 from fedlearn.config import RunConfig
+from fedlearn.es.attempts import Attempts
 from fedlearn.es.optimizers import optimizer_of
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import LearningRateSchedule, Schedule, parse_factors
@@ -40,6 +41,7 @@ def strategy_of(config: RunConfig) -> Strategy:
         coarse_local_steps=not config.server.audit,
         fitness_shaping=strategy.fitness_shaping,
         exchange=strategy.exchange,
+        attempts=Attempts(strategy.restarts, strategy.target_loss),
         weight_decay=settings.weight_decay,
         decay_towards=settings.weight_decay_towards,
         schedule=Schedule(

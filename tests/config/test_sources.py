@@ -212,6 +212,8 @@ def test_a_configuration_without_groups_reads_with_every_key_in_its_group(rnn_sc
         "matrix_rate",
         "local_steps",
         "sum_bits",
+        "restarts",
+        "target_loss",
     }
     new |= {*ServerSettings.__struct_fields__} - {"host", "port"}
     same = {key for key, field in rnn_schema.fields.items() if config.get(key) == field.default}
@@ -292,7 +294,7 @@ def test_variables_of_other_programs_are_ignored(rnn_schema: Schema) -> None:
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_no_number_may_be_infinite_or_missing(rnn_schema: Schema, refusal: Refusal, value: str) -> None:
     floats = [key for key, field in rnn_schema.fields.items() if isinstance(field.default, float)]
-    assert len(floats) == 17
+    assert len(floats) == 18
     for key in floats:
         assert f"{key}: expected a number" in refusal(f"{key} = {value}")
 

@@ -108,6 +108,7 @@ def test_task_that_is_too_large_for_any_message_is_refused(tmp_path: Path, monke
         (False, {"optimizer": "cma"}, "optimizer: expected another one, got cma; covariance=True of"),
         (True, {"learning_rate": 1e-4}, "learning_rate: expected that of the noise, 0.02, .* got 0.0001; leave it out"),
         (True, {"rank": 1}, "rank: expected 0 with the optimizer cma, got 1; leave it out"),
+        (True, {"restarts": 1}, "restarts: expected 0 with the optimizer cma, got 1; leave it out"),
         (True, {"weight_decay": 0.1}, "weight_decay: expected 0.0 with the optimizer cma, got 0.1; leave it out"),
         (
             True,
@@ -197,7 +198,7 @@ def test_what_was_chosen_is_written_down_and_not_chosen_again(config: RunConfig)
 def test_nothing_is_measured_where_everything_was_given(config: RunConfig, tmp_path: Path) -> None:
     measure = Mock()
     (traffic,) = create(RNN, config, measure=measure).prepared.reasons
-    assert str(traffic).startswith("in a step a volunteer receives 353 B")
+    assert str(traffic).startswith("in a step a volunteer receives 354 B")
     create(FUNCTION, task_config(tmp_path), fit_task(), measure=measure)
     measure.assert_not_called()
 
@@ -205,8 +206,8 @@ def test_nothing_is_measured_where_everything_was_given(config: RunConfig, tmp_p
 def test_what_volunteers_receive_counts_all_that_the_server_starts(config: RunConfig) -> None:
     (alone,), (three,) = (created(config, volunteers=volunteers).prepared.reasons for volunteers in (0, 3))
     assert (str(alone), str(three)) == (
-        "in a step a volunteer receives 353 B and sends 344 B; the journal grows by 236 B",
-        "in a step a volunteer receives 353 B and sends 184 B; the journal grows by 236 B",
+        "in a step a volunteer receives 354 B and sends 344 B; the journal grows by 237 B",
+        "in a step a volunteer receives 354 B and sends 184 B; the journal grows by 237 B",
     )
 
 

@@ -69,12 +69,12 @@ def rebuilt(run: Run, outgoing: list[Outgoing], holding: Holding | None = None) 
     return digest
 
 
-@pytest.mark.parametrize("settings", [{}, {"step_num": 4}, {"weight_decay_towards": "start"}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"step_num": 4}, {"weight_decay_towards": "start"}, {"restarts": 1}], ids=str)
 def test_start_and_updates_lead_to_the_servers_weights(trainer_of: TrainerOf, settings: dict[str, Any]) -> None:
     trainer = trainer_of(fit_task(start=WIDE), **settings)
     begun = trainer.run.config.run.step_num
     genesis = read_checkpoint(trainer.run.folder.genesis).snapshot
-    keeps_start = "weight_decay_towards" in settings
+    keeps_start = bool({"weight_decay_towards", "restarts"} & set(settings))
     (start, parcel), *none = trainer.weights_messages(may_replay=True)
     assert start == Start(genesis.digest, begun, begun, keeps_start)
     assert bytes_of(parcel) == bytes_of(pack(start))

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from fedlearn.config import RunConfig, Schema
+from fedlearn.es.attempts import Attempts
 from fedlearn.es.optimizers import Adam, Sgd
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import Schedule
@@ -45,11 +46,13 @@ def test_the_strategy_takes_every_choice_from_the_configuration() -> None:
         "local_steps": 5,
         "sum_bits": 4,
     }
+    again = {"restarts": 2, "target_loss": -8.5}
     noise = {"sigma": 0.5, "rank": 3, "head": "perturbed", "antithetic": True}
     noise |= {"logit_sigma": 0.25, "discount": 0.75, "correction": 0.375}
     config = config_of(
         **choices,
         **noise,
+        **again,
         optimizer="sgd",
         learning_rate=0.25,
         max_learning_rate=0.5,
@@ -69,6 +72,7 @@ def test_the_strategy_takes_every_choice_from_the_configuration() -> None:
         "most_local_steps": 8,
         "coarse_local_steps": False,
         "decay_towards": "start",
+        "attempts": Attempts(**again),  # type: ignore[arg-type]
         "perturbation": Perturbation(space="weights", **noise),  # type: ignore[arg-type]
         "schedule": Schedule(**schedule),  # type: ignore[arg-type]
     }

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedlearn.es.attempts import Attempt
 from fedlearn.es.optimizers import Adam
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.snapshot import Snapshot
@@ -108,6 +109,7 @@ EXAMPLES: dict[MessageType, Message] = {
             0.05,
             ESTIMATE,
             RENORMALIZATION,
+            Attempt(2, 50, 5.5, 4.5, 4.75, 4.25, "anew"),
         ),
     )
 }

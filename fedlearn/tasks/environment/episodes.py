@@ -40,6 +40,9 @@ class Episodes:
         self.n_outputs = None if action else n_outputs(self._envs.action_space)
         self.n_joints = 0 if action else n_joints(self._envs.action_space)
         self.act = action or actor(self._envs.action_space)
+        spec = self._envs.first.spec
+        self.threshold = spec.reward_threshold if spec else None
+        """The return from which on the environment counts as solved, where it names one."""
 
     def returns(
         self,

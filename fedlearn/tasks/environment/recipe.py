@@ -37,16 +37,26 @@ learned sooner in the steps after it."""
 
 MOST_MEMBERS: Final = 64
 
+RESTARTS: Final = 3
+"""Large noise finds a way or none within some fifty steps; one of ten first attempts finds none."""
 
-def settings_for(*, n_weights: int, n_joints: int, fewest_members: float) -> Mapping[str, Setting]:
+
+def settings_for(
+    *, n_weights: int, n_joints: int, fewest_members: float, threshold: float | None
+) -> Mapping[str, Setting]:
     """The settings for a policy of `n_weights` whose actions are `n_joints` continuous numbers, 0 where they are none.
 
-    A step has `fewest_members`, as far as `MOST_MEMBERS` allow, and never fewer than its noise asks for.
+    A step has `fewest_members`, as far as `MOST_MEMBERS` allow, and never fewer than its noise asks for. `threshold` is
+    the return from which on the environment counts as solved, where it is known.
     """
     noise = SMALL_NOISE if n_joints >= FEWEST_JOINTS else LARGE_NOISE
     n_groups = math.ceil(max(fewest_members, noise.fewest_members) / noise.group_size)
     deviation = noise.length / math.sqrt(n_weights)
+    again: Mapping[str, Setting] = {}
+    if noise is LARGE_NOISE and threshold is not None:
+        again = {"restarts": RESTARTS, "target_loss": -threshold}
     return {
+        **again,
         "optimizer": "clipup",
         "sigma": deviation,
         "learning_rate": noise.speed * deviation,

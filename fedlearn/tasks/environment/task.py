@@ -142,6 +142,7 @@ class EnvironmentTask(Task):
             n_weights=sum(weights.size for weights in self._policy.tensors.values()),
             n_joints=self._episodes.n_joints,
             fewest_members=self._episodes.n_in(STEP_INTERACTIONS) / self._n_episodes,
+            threshold=None if self._survival_bonus else self._episodes.threshold,
         )
         return {**usual, **self._settings}
 

@@ -12,6 +12,7 @@ from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.roster import Phase, Roster, Volunteer
 from fedlearn.coordination.steps.step_loop import StepLoop
 from fedlearn.coordination.steps.step_source import OwnSteps
+from fedlearn.es.attempts import BLOCK_STEPS, Attempts
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.strategy import Strategy
 from fedlearn.es.sums.estimate import NO_ESTIMATE
@@ -191,3 +192,16 @@ def test_a_fed_step_that_nobody_answered_is_opened_again() -> None:
     scene.course.open_next(NOW)
     scene.course.abandon()
     assert of(Send, scene.course.open_next(NOW))
+
+
+def test_an_operator_is_told_when_the_run_begins_again() -> None:
+    scene = Scene(strategy=msgspec.structs.replace(STRATEGY, attempts=Attempts(1, -1.0)))
+    news: list[tuple[int, str]] = []
+    for step in range(2 * BLOCK_STEPS):
+        scene.course.open_next(NOW)
+        scene.report(0, LIMIT)
+        told = of(Notice, scene.course.close_if_complete(NOW + 1.0))
+        scene.course.closed = None  # the replica has taken it
+        news += [(step + 1, notice.text) for notice in told]
+    assert news == [(50, news[0][1])]
+    assert news[0][1].startswith("attempt 1 is far from target_loss")

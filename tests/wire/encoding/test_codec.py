@@ -131,11 +131,11 @@ def test_a_snapshots_bytes_are_those_of_the_documentation() -> None:
 
 def test_an_updates_bytes_are_those_of_the_documentation() -> None:
     assert encode(SMALL_UPDATE).hex(" ") == (
-        "dc 00 10 20 cd 01 2c c4 00 91 92 00 02 93 a3 7c 69 31 91 02 c4 02 05 fb 01 02 cb bf e0 00 00 00 00 00 00 "
+        "dc 00 11 20 cd 01 2c c4 00 91 92 00 02 93 a3 7c 69 31 91 02 c4 02 05 fb 01 02 cb bf e0 00 00 00 00 00 00 "
         "93 a3 73 67 64 cb 3f d0 00 00 00 00 00 00 cb 3f e0 00 00 00 00 00 00 c2 cb 00 00 00 00 00 00 00 00 "
         "a4 7a 65 72 6f cb 3f f8 00 00 00 00 00 00 cb 40 00 00 00 00 00 00 00 "
         "92 93 a3 7c 69 31 91 00 c4 00 93 a3 7c 75 31 91 00 c4 00 "
-        "c0"
+        "c0 c0"
     )
 
 

@@ -1,0 +1,96 @@
+"""Attempts: a run that is far from its target, and not on its way there, begins again from its first weights.
+
+What an optimizer finds may depend on its first steps. The weights with the lowest loss of all attempts are kept, and
+the last attempt goes back to them.
+"""
+
+import math
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+SMOOTHING = 0.9
+"""The weight of earlier steps in the smoothed loss."""
+
+BLOCK_STEPS = 25
+"""Steps after which progress is judged, from the second time on."""
+
+FAR = 1 / 3
+"""The share of the way from the first loss to the target below which an attempt is far from it."""
+
+MOST_BLOCKS = 12
+"""An attempt that would need more blocks than this at the pace of the last one is not on its way to the target."""
+
+Move = Literal["on", "keep", "anew", "back"]
+
+
+class Attempts(msgspec.Struct, frozen=True):
+    """How often a run may begin again, and the loss that it wants."""
+
+    restarts: int = 0
+    target_loss: float = 0.0
+
+
+class Attempt(msgspec.Struct, frozen=True, array_like=True):
+    """The state of an attempt after a step."""
+
+    number: int
+    """The attempt's number, from 1 on."""
+    began: int
+    """Its first step."""
+    first: float
+    """The loss of its first step."""
+    smoothed: float
+    """The running mean of its losses."""
+    mark: float
+    """The smoothed loss at the end of the block before."""
+    best: float
+    """The lowest smoothed loss of all attempts; infinite until the first block is over."""
+    move: Move = "on"
+    """What follows the step: "keep" keeps the weights as the best, "anew" takes the first ones again, "back" the best
+    ones."""
+
+    @property
+    def news(self) -> str:
+        """What an operator should know of the step."""
+        if self.move == "anew":
+            return (
+                f"attempt {self.number} is far from target_loss and not on its way there, so attempt {self.number + 1} "
+                "begins from the first weights; the best ones are kept"
+            )
+        return "the run goes back to the best weights of all attempts" if self.move == "back" else ""
+
+    def is_stuck(self, target: float) -> bool:
+        """Whether no attempt reached the target, and this one is far from it and not on its way there."""
+        is_far = self.first - self.smoothed < FAR * (self.first - target)
+        is_slow = (self.mark - self.smoothed) * MOST_BLOCKS < self.smoothed - target
+        return self.best > target and is_far and is_slow
+
+
+def attempt_after(last: Attempt | None, attempts: Attempts, *, step: int, loss: float, is_last: bool) -> Attempt:
+    """The attempt after this step, whose members have this loss."""
+    if last is None:
+        return Attempt(1, step, loss, loss, loss, math.inf)
+    if last.move == "anew":
+        now = Attempt(last.number + 1, step, loss, loss, loss, last.best)
+    else:
+        now = _gone_on(last, attempts, n_steps=step - last.began + 1, loss=loss)
+    return replace(now, move="back") if is_last and now.smoothed > now.best else now
+
+
+def _gone_on(last: Attempt, attempts: Attempts, *, n_steps: int, loss: float) -> Attempt:
+    """The same attempt after so many steps, or its end."""
+    smoothed = SMOOTHING * last.smoothed + (1.0 - SMOOTHING) * loss
+    now = replace(last, smoothed=smoothed, move="on")
+    if n_steps >= BLOCK_STEPS and smoothed < last.best:
+        now = replace(now, best=smoothed, move="keep")
+    if n_steps % BLOCK_STEPS != 0:
+        return now
+    if n_steps > BLOCK_STEPS and now.is_stuck(attempts.target_loss):
+        if now.number <= attempts.restarts:
+            return replace(now, move="anew")
+        if now.number == attempts.restarts + 1 and smoothed > now.best:
+            # Further numbers are never judged: whoever is stuck now stays with the best weights.
+            return replace(now, number=now.number + 1, smoothed=now.best, mark=now.best, move="back")
+    return replace(now, mark=smoothed)
