@@ -59,7 +59,7 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True):
                 f"attempt {self.number} is far from target_loss and not on its way there, so attempt {self.number + 1} "
                 "begins from the first weights; the best ones are kept"
             )
-        return "the run goes back to the best weights of all attempts" if self.move == "back" else ""
+        return "the run goes back to its best weights" if self.move == "back" else ""
 
     def is_stuck(self, target: float) -> bool:
         """Whether no attempt reached the target, and this one is far from it and not on its way there."""

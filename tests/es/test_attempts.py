@@ -100,5 +100,5 @@ def test_an_operator_is_told_of_other_weights() -> None:
         "best ones are kept",
         "attempt 2 is far from target_loss and not on its way there, so attempt 3 begins from the first weights; the "
         "best ones are kept",
-        "the run goes back to the best weights of all attempts",
+        "the run goes back to its best weights",
     ]
