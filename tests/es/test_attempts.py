@@ -59,7 +59,7 @@ def test_weights_are_kept_whenever_they_are_the_best_from_the_end_of_the_first_b
     told = after([-float(step) for step in range(BLOCK_STEPS + 5)])
     assert [attempt.move for attempt in told] == ["on"] * (BLOCK_STEPS - 1) + ["keep"] * 6
     assert told[-1].best == told[-1].smoothed
-    assert after([*repeat(-40.0, 30), 0.0])[-1].move == "on"
+    assert [attempt.move for attempt in after(FLAT)[BLOCK_STEPS - 1 : BLOCK_STEPS + 1]] == ["keep", "on"]
 
 
 @pytest.mark.parametrize(("gain", "ends"), [(2.0, False), (0.5, True)])

@@ -300,3 +300,9 @@ def test_a_policy_that_is_no_module_is_named(chase: Callable[..., Made]) -> None
 def test_a_member_plays_at_least_once(chase: Callable[..., Made]) -> None:
     with pytest.raises(ValueError, match="episodes: expected 1 or more, got 0"):
         environment(chase(), linear, start=START, episodes=0)
+
+
+def test_the_loss_that_is_wanted_is_that_of_gymnasiums_threshold() -> None:
+    assert environment("CartPole-v1").settings["target_loss"] == -475.0
+    for unknown in (environment("Pendulum-v1"), environment("CartPole-v1", survival_bonus=1.0)):
+        assert "restarts" not in unknown.settings
