@@ -1,4 +1,4 @@
-"""Swing a pendulum up: an environment of arrays, which plays all episodes at once. Needs fedlearn[torch,gym].
+"""Swing a pendulum up: an environment of arrays, which plays all episodes at once. Needs fedlearn[gym].
 
 python server.py --task examples/pendulum.py:task
 python client.py --task examples/pendulum.py:task ADDRESS
@@ -6,7 +6,6 @@ python client.py --task examples/pendulum.py:task ADDRESS
 
 import numpy as np
 from gymnasium import spaces, vector
-from torch import nn
 
 import fedlearn
 
@@ -36,4 +35,4 @@ class Pendulums(vector.VectorEnv):
         return np.stack([np.cos(self.angle), np.sin(self.angle), self.speed], axis=1)
 
 
-task = fedlearn.environment(Pendulums, lambda: nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 1)))
+task = fedlearn.environment(Pendulums)

@@ -18,8 +18,8 @@ NEEDS = {
     "digits": ["torch", "sklearn"],
     "residual": ["torch"],
     "sums": ["torch", "transformers"],
-    "cartpole": ["torch", "gymnasium"],
-    "pendulum": ["torch", "gymnasium"],
+    "cartpole": ["gymnasium"],
+    "pendulum": ["gymnasium"],
     "valley": [],
 }
 FRONT_ENDS = ["mesh", "tp", "boss", "ppl", "provider", "worker"]
