@@ -124,7 +124,7 @@ class IndependentReplica:
     def apply(self, update: list[Any]) -> str:
         """Takes the step of a decoded journal record; gives the digest after it."""
         (_, step, block, spans, (_, _, utilities), rank, group_size, gradient_scale, optimizer, *rest) = update
-        antithetic, weight_decay, towards, _, _, ((_, _, numbers), (_, _, shifts)), renormalization = rest
+        antithetic, weight_decay, towards, _, _, ((_, _, numbers), (_, _, shifts)), renormalization, attempt = rest
         assert renormalization is None, "this kind of task observes nothing"
         rule, lr, *settings = optimizer
         shapes = [(t.columns, t.rows) if min(t.rows, t.columns) > 1 else (1, t.columns) for t in self.tensors]
@@ -169,7 +169,18 @@ class IndependentReplica:
             else:
                 w *= np.float32(1.0 - (lr * weight_decay if is_matrix else 0.0))
             self.move(place, gradient, rule, np.float32(lr * tensor.scale), settings)
+        if attempt is not None:
+            self.go(attempt[-1], names)
         return self.digest()
+
+    def go(self, move: str, names: tuple[str, ...]) -> None:
+        """Keeps the weights, or goes to others with an optimizer that remembers nothing."""
+        if move == "keep":
+            self.slots["best"] = self.weights.copy()
+        elif move != "on":
+            self.weights[:] = self.slots[{"anew": "start", "back": "best"}[move]]
+            self.slots.update({name: np.zeros_like(self.weights) for name in names})
+            self.numbers.clear()
 
     def move(self, place: slice, gradient: Float32Array, rule: str, rate: np.float32, settings: list[float]) -> None:
         """The optimizer's step of one tensor."""
@@ -233,6 +244,7 @@ def journal_of(folder: Path) -> Iterator[list[Any]]:
         {"antithetic": True, "weight_decay": 0.3},
         {"learning_rate_schedule": "cosine", "sigma_schedule": "linear", "warmup_steps": 2},
         {"antithetic": True, "rank": 0, "optimizer": "sgd", "weight_decay": 0.3},
+        {"restarts": 1, "target_loss": -1e9, "steps": 52, "population_limit": 16, "learning_rate": 0.02},
     ],
     ids=str,
 )
@@ -252,6 +264,9 @@ def test_the_documents_suffice_to_replay_a_run(tmp_path: Path, changes: dict[str
         assert swarm.advance()
     trainer.close()
     replica = IndependentReplica(run.folder.path)
-    digests = [replica.apply(update) for update in journal_of(run.folder.path)]
+    updates = list(journal_of(run.folder.path))
+    digests = [replica.apply(update) for update in updates]
+    if "restarts" in changes:
+        assert {update[-1][-1] for update in updates} == {"on", "keep", "anew", "back"}
     assert digests == [metrics.digest for metrics in swarm.metrics]
-    assert len(digests) == 3
+    assert len(digests) == choices.get("steps", 3)
