@@ -40,7 +40,7 @@ async def test_volunteers_join_train_and_go_when_the_run_ends(scene_of: SceneOf)
     others = "--host 0.0.0.0 lets others in"
     assert listening == f"listening on 127.0.0.1:{scene.port} ({others}); join with: {command}"
     assert waiting == "waiting for volunteers"
-    assert "Ada joined" in shown
+    assert "Ada joined" in shown or "Bob joined" in shown  # the other one may come after the last step
     assert scene.local.is_stopped
 
 
