@@ -76,7 +76,12 @@ def attempt_after(last: Attempt | None, attempts: Attempts, *, step: int, loss: 
         now = Attempt(last.number + 1, step, loss, loss, loss, last.best)
     else:
         now = _gone_on(last, attempts, n_steps=step - last.began + 1, loss=loss)
-    return replace(now, move="back") if is_last and now.smoothed > now.best else now
+    return _back(now) if is_last and now.smoothed > now.best else now
+
+
+def _back(attempt: Attempt) -> Attempt:
+    """The attempt where it has the best weights again, whose loss is known."""
+    return replace(attempt, smoothed=attempt.best, mark=attempt.best, move="back")
 
 
 def _gone_on(last: Attempt, attempts: Attempts, *, n_steps: int, loss: float) -> Attempt:
@@ -92,5 +97,5 @@ def _gone_on(last: Attempt, attempts: Attempts, *, n_steps: int, loss: float) ->
             return replace(now, move="anew")
         if now.number == attempts.restarts + 1 and smoothed > now.best:
             # Further numbers are never judged: whoever is stuck now stays with the best weights.
-            return replace(now, number=now.number + 1, smoothed=now.best, mark=now.best, move="back")
+            return _back(replace(now, number=now.number + 1))
     return replace(now, mark=smoothed)

@@ -84,6 +84,8 @@ def test_a_run_that_has_been_at_its_target_never_begins_again() -> None:
 def test_a_run_ends_at_its_best_weights(n_steps: int) -> None:
     losses = [*FLAT, *repeat(-10.0, 100)]
     assert moves(losses[:n_steps], n_steps=n_steps)[-1] == (n_steps, "back")
+    last = after(losses[:n_steps], n_steps=n_steps)[-1]
+    assert last.smoothed == last.mark == last.best == -40.0  # from which a run that is given more steps goes on
     better = [*FLAT, *repeat(-60.0, 100)]
     assert "back" not in [move for _, move in moves(better[:n_steps], n_steps=n_steps)]
 
