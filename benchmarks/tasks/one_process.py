@@ -37,8 +37,8 @@ class OneProcess:
         objective = TaskObjective(task, seed=seed)
         self._block = block_name(task.data)
         self._holding = Holding(objective, seed=seed, threads=1, blocks={self._block: task.data})
-        keeps_start = self._strategy.attempts.restarts > 0
-        self._holding.load(genesis(objective.layout, objective.initial_weights(), keeps_start=keeps_start))
+        weights, keeps_start = objective.initial_weights(), self._strategy.keeps_start
+        self._holding.load(genesis(objective.layout, weights, keeps_start=keeps_start))
         self._last: Update | None = None
         self.members_tried = 0
 

@@ -92,6 +92,11 @@ class Strategy(msgspec.Struct, frozen=True):
     attempts: Attempts = Attempts()
 
     @property
+    def keeps_start(self) -> bool:
+        """Whether replicas keep the first weights, to which steps may go back."""
+        return self.decay_towards == "start" or self.attempts.restarts > 0
+
+    @property
     def growth(self) -> Growth:
         """The rule by which population and learning rate grow together."""
         rate = self.optimizer.learning_rate

@@ -69,8 +69,7 @@ def create(
             prepared.objective.layout,
             prepared.objective.initial_weights(),
             step=prepared.config.run.step_num,
-            keeps_start=prepared.config.optimizer.weight_decay_towards == "start"
-            or prepared.config.strategy.restarts > 0,
+            keeps_start=strategy_of(prepared.config).keeps_start,
         )
         progress.begin("hashing the files of the run")
         origin = Origin(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from itertools import chain, repeat
+from itertools import repeat
 
 import pytest
 
@@ -96,7 +96,7 @@ def test_a_run_that_ends_with_its_first_step_has_nothing_to_go_back_to() -> None
 
 
 def test_an_operator_is_told_of_other_weights() -> None:
-    told = list(chain(after([*FLAT, *FLAT, *repeat(-20.0, 60)])))
+    told = after([*FLAT, *FLAT, *repeat(-20.0, 60)])
     assert [attempt.news for attempt in told if attempt.news] == [
         "attempt 1 is far from target_loss and not on its way there, so attempt 2 begins from the first weights; the "
         "best ones are kept",

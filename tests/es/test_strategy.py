@@ -1,12 +1,9 @@
-import math
-
 import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import es_core
-from fedlearn.es.attempts import Attempt, Attempts
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam, Sgd
 from fedlearn.es.perturbation import MAX_UNIT_BITS, Perturbation
@@ -377,36 +374,3 @@ def test_a_step_of_gradients_is_as_short_as_the_lines_allow(
     )
     for elapsed_s in (0.0, 1e6):
         assert members_wanted(strategy, elapsed_s, members_per_s=members_per_s, least_s=least_s) == expected
-
-
-def attempts_told(losses: list[list[float]], **changes: int) -> list[Update]:
-    """The Updates of a run of two steps that wants a loss of 0 and may begin again."""
-    strategy = msgspec.structs.replace(STRATEGY, attempts=Attempts(1), group_size=2, population_limit=4, **changes)
-    updates: list[Update] = []
-    for step, each in enumerate(losses):
-        population = ask(strategy, step, updates[-1] if updates else None)
-        found = np.array(each, dtype=np.float32)
-        updates.append(tell(strategy, population, block=BLOCK, spans=((0, len(each)),), losses=found, duration_s=1.0))
-    return updates
-
-
-def test_the_median_of_the_losses_says_where_an_attempt_stands() -> None:
-    first, second = (update.attempt for update in attempts_told([[3.0, 5.0, 1e9, math.nan], [25.0, 25.0, 25.0, 25.0]]))
-    assert (first, second) == (Attempt(1, 0, 5.0, 5.0, 5.0, math.inf), Attempt(1, 0, 5.0, 7.0, 5.0, math.inf))
-
-
-def test_a_step_without_a_finite_loss_changes_no_attempt() -> None:
-    first, second = attempts_told([[3.0, 5.0, 4.0, 4.0], [math.nan, math.inf]])
-    assert second.attempt == first.attempt == Attempt(1, 0, 4.0, 4.0, 4.0, math.inf)
-
-
-def test_a_run_without_restarts_has_no_attempts() -> None:
-    assert told([1.0, 2.0], 0.0).attempt is None
-
-
-@pytest.mark.parametrize(("ends", "move"), [({"steps": 27}, "back"), ({"duration_s": 27.0}, "back"), ({}, "on")])
-def test_the_last_step_goes_back_to_the_best_weights(ends: dict[str, float], move: str) -> None:
-    losses = [*([[4.0, 4.0]] * 25), [5.0, 5.0], [6.0, 6.0]]
-    updates = attempts_told(losses, schedule=Schedule(**ends))  # type: ignore[arg-type]
-    moves = [update.attempt.move for update in updates if update.attempt is not None]
-    assert moves == ["on"] * 24 + ["keep", "on", move]

@@ -38,7 +38,7 @@ learned sooner in the steps after it."""
 MOST_MEMBERS: Final = 64
 
 RESTARTS: Final = 3
-"""Large noise finds a way or none within some fifty steps; one of ten first attempts finds none."""
+"""Large noise finds a way or none within some fifty steps; of Swimmer, two first attempts of ten find none."""
 
 
 def settings_for(
