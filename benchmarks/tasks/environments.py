@@ -61,6 +61,7 @@ class Problem(msgspec.Struct, frozen=True):
 PROBLEMS = {
     "CartPole-v1": Problem((4, 16, 2), 1024, 475.0),
     "Acrobot-v1": Problem((6, 16, 3), 512, -100.0),
+    "LunarLander-v3": Problem((8, 16, 4), 3000, 200.0),
     "MountainCarContinuous-v0": Problem((2, 16, 1), 512, 90.0),
     "Pendulum-v1": Problem((3, 16, 1), 4096, -200.0),
     "InvertedPendulum-v5": Problem((4, 16, 1), 1024, 950.0),
@@ -68,7 +69,7 @@ PROBLEMS = {
     "HalfCheetah-v5": Problem((17, 16, 6), 4000, 3000.0),
     "Hopper-v5": Problem((11, 16, 3), 6000, 2500.0, survival_bonus=1.0),
 }
-"""Environments with the thresholds of gymnasium; for the last four, of those who use them."""
+"""Environments with the thresholds of gymnasium; for Pendulum and the last four, of those who use them."""
 
 
 class Look(msgspec.Struct, frozen=True):
