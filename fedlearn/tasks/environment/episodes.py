@@ -12,7 +12,7 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.environment.normalization import Observed
 from fedlearn.tasks.environment.policy import Forward, Stacked
 from fedlearn.tasks.environment.side_by_side import Copies, MakeEnv, Vectors, environments
-from fedlearn.tasks.environment.spaces import Act, actor, n_joints, n_outputs
+from fedlearn.tasks.environment.spaces import Act, actor, is_choice, n_joints, n_outputs
 from fedlearn.tasks.film import Film, Picture
 
 DROP_BELOW = 0.5
@@ -39,6 +39,7 @@ class Episodes:
         self.observation_shape = self._envs.observation_shape
         self.n_outputs = None if action else n_outputs(self._envs.action_space)
         self.n_joints = 0 if action else n_joints(self._envs.action_space)
+        self.is_choice = not action and is_choice(self._envs.action_space)
         self.act = action or actor(self._envs.action_space)
         spec = self._envs.first.spec
         self.threshold = spec.reward_threshold if spec else None

@@ -1,4 +1,4 @@
-"""Observations in deviations from their mean or another origin, and the moments of what each group observed."""
+"""Observations in deviations from their mean, and the moments of what each group observed."""
 
 from typing import final
 
@@ -9,19 +9,19 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.es.sums.moments import Int64Array, counted
 
 LIMIT = 5.0
-"""The number of deviations from the origin at which policies see observations clipped."""
+"""The number of deviations from the mean at which policies see observations clipped."""
 
 
 @final
 class Normalization:
-    """An origin and the standard deviation of observations, [*shape] each."""
+    """The mean and standard deviation of observations, [*shape] each."""
 
-    def __init__(self, origin: Float32Array, deviation: Float32Array) -> None:
-        self._origin, self._deviation = origin, deviation
+    def __init__(self, mean: Float32Array, deviation: Float32Array) -> None:
+        self._mean, self._deviation = mean, deviation
 
     def deviations(self, observations: Float32Array) -> Float32Array:
-        """The observations [..., *shape] in deviations from the origin."""
-        return np.asarray((observations - self._origin) / self._deviation)
+        """The observations [..., *shape] in deviations from the mean."""
+        return np.asarray((observations - self._mean) / self._deviation)
 
     def seen(self, observations: Float32Array) -> Float32Array:
         """What policies see of observations [..., *shape]."""

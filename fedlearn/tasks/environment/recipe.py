@@ -22,11 +22,17 @@ class Noise(msgspec.Struct, frozen=True):
     """The least number of members of a step."""
 
 
-LARGE_NOISE: Final = Noise(13.0, 0.18, group_size=8, fewest_members=8)
+LARGE_NOISE: Final = Noise(13.0, 0.12, group_size=8, fewest_members=8)
 """Small noise stays in the poor optima in which many a policy begins."""
 
 SMALL_NOISE: Final = Noise(0.3, 1 / 3, group_size=16, fewest_members=32)
 """Large actions of many joints at random rarely do any good: they teach a body to throw itself about."""
+
+CHOICE_NOISE: Final = Noise(3.0, 0.1, group_size=8, fewest_members=8)
+"""The largest output is the action, so noise counts only by its length beside that of the weights."""
+
+CHOICE_NOISE_FROM_ZERO: Final = Noise(0.3, 0.1, group_size=8, fewest_members=8)
+"""All outputs are zero at first, so any noise makes all choices."""
 
 FEWEST_JOINTS: Final = 3
 """The numbers of a continuous action from which on noise is small."""
@@ -41,15 +47,22 @@ RESTARTS: Final = 3
 """Large noise finds a way or none within some fifty steps; of Swimmer, two first attempts of ten find none."""
 
 
+def noise_for(*, n_joints: int, is_choice: bool, starts_at_zero: bool) -> Noise:
+    """The noise of a policy whose actions are `n_joints` continuous numbers, or choices among outputs, which may all be
+    zero at first."""
+    if is_choice:
+        return CHOICE_NOISE_FROM_ZERO if starts_at_zero else CHOICE_NOISE
+    return SMALL_NOISE if n_joints >= FEWEST_JOINTS else LARGE_NOISE
+
+
 def settings_for(
-    *, n_weights: int, n_joints: int, fewest_members: float, threshold: float | None
+    noise: Noise, *, n_weights: int, fewest_members: float, threshold: float | None
 ) -> Mapping[str, Setting]:
-    """The settings for a policy of `n_weights` whose actions are `n_joints` continuous numbers, 0 where they are none.
+    """The settings for a policy of `n_weights` that learns by this noise.
 
     A step has `fewest_members`, as far as `MOST_MEMBERS` allow, and never fewer than its noise asks for. `threshold` is
     the return from which on the environment counts as solved, where it is known.
     """
-    noise = SMALL_NOISE if n_joints >= FEWEST_JOINTS else LARGE_NOISE
     n_groups = math.ceil(max(fewest_members, noise.fewest_members) / noise.group_size)
     deviation = noise.length / math.sqrt(n_weights)
     again: Mapping[str, Setting] = {}

@@ -1,6 +1,7 @@
 """Conversions between an environment's spaces and a policy's arrays of float32."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,21 @@ Act = Callable[[NDArray[Any]], NDArray[Any]]
 
 def observer(space: spaces.Space[Any]) -> tuple[Observe, tuple[int, ...]]:
     """The conversion of observations to arrays, and their shape; other spaces than boxes are flattened, numbers
-    one-hot."""
+    one-hot.
+
+    Raises:
+        ValueError: the space has parts that don't flatten to an array.
+    """
     if isinstance(space, spaces.Box):
         return lambda observation: np.asarray(observation, dtype=np.float32), space.shape
-    flat = spaces.flatten_space(space)
+    flat: spaces.Space[Any] = space
+    with suppress(NotImplementedError):  # raised by spaces of other packages that don't say how
+        flat = spaces.flatten_space(space)
     if not isinstance(flat, spaces.Box):
-        raise ValueError(f"env: expected observations that flatten to an array, got {space}; wrap the environment")
+        raise ValueError(
+            f"env: expected observations that flatten to an array, got {space}; wrap the environment, "
+            "for example in gymnasium.wrappers.FilterObservation"
+        )
     return lambda observation: np.asarray(spaces.flatten(space, observation), dtype=np.float32), flat.shape
 
 
@@ -45,6 +55,11 @@ def n_outputs(space: spaces.Space[Any]) -> int:
 def n_joints(space: spaces.Space[Any]) -> int:
     """Number of continuous numbers in an action, 0 where it is not continuous."""
     return int(np.prod(space.shape)) if isinstance(space, spaces.Box) else 0
+
+
+def is_choice(space: spaces.Space[Any]) -> bool:
+    """Whether outputs say by their order or sign alone which action is taken."""
+    return isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
 
 
 def actor(space: spaces.Space[Any]) -> Act:

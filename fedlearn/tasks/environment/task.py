@@ -12,10 +12,10 @@ from fedlearn.es.layout import Float32Array, Statistic
 from fedlearn.es.noise import TensorNoise
 from fedlearn.es.sums.moments import NO_MOMENTS, Int64Array
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.environment.default_policy import DefaultPolicy
+from fedlearn.tasks.environment.default_policy import MOST_INPUTS, DefaultPolicy
 from fedlearn.tasks.environment.normalization import Normalization, Observed
 from fedlearn.tasks.environment.policy import Forward, FunctionPolicy, ModulePolicy, Stacked
-from fedlearn.tasks.environment.recipe import STEP_INTERACTIONS, settings_for
+from fedlearn.tasks.environment.recipe import STEP_INTERACTIONS, noise_for, settings_for
 from fedlearn.tasks.film import Film
 from fedlearn.tasks.function.members import ArrayMembers
 from fedlearn.tasks.signatures import check_takes
@@ -28,15 +28,7 @@ if TYPE_CHECKING:
     from fedlearn.tasks.environment.side_by_side import MakeEnv
     from fedlearn.tasks.environment.spaces import Act
 
-CENTRE, MEAN, DEVIATION = "observations.centre", "observations.mean", "observations.deviation"
-"""Policies see observations in deviations from the centre, which stays: a mean that is renewed moves all that a policy
-sees, and what it has learned with it. The deviation is that from the mean of all observations, which is renewed for
-this alone."""
-FAR = 2.0
-"""The deviations from zero beyond which the mean under random actions is the centre; nearer ones say little of what a
-policy will meet."""
-MOST_OBSERVED = 1024
-"""The most numbers of an observation that are normalised as they come, as images are not."""
+MEAN, DEVIATION = "observations.mean", "observations.deviation"
 
 Policy = ModulePolicy | FunctionPolicy | DefaultPolicy
 """A network, or anything else with tensors to train."""
@@ -71,17 +63,16 @@ def environment(
     environment (`gymnasium.vector.VectorEnv`) of so many episodes, which is reset with a list of their seeds. `policy`
     is a torch module, or a function that makes one, from observations [n, ...] to outputs [n, outputs]; with `start`,
     named arrays to train, it is instead a function `policy(arrays, observations)` that needs no torch. Where neither is
-    given, a linear layer and beside it 16 hidden units of tanh learn from observations of one axis.
+    given, a linear layer and beside it 16 hidden units of tanh learn from observations of up to 1,024 numbers.
 
     The largest output chooses among discrete actions, of several for each by outputs of its own, and outputs from -1 to
     1 reach all of bounded ones; `action`, from outputs [..., n] to actions [..., *shape], replaces this.
 
     A member plays `episodes` episodes of at most `max_steps` steps. Members are compared by their returns without the
     `survival_bonus` of each step, which an environment pays for as long as an episode lasts; looks at the unperturbed
-    policy count it. With `normalize` observations are divided by their standard deviation, which is measured under
-    random actions at first and travels with the weights. "running" renews it in each step by what members observed, and
-    subtracts the first mean of numbers that are far from zero; "once" never renews it, and subtracts all means. True is
-    "running" for observations of up to 1,024 numbers.
+    policy count it. With `normalize` a policy sees observations in standard deviations from their mean. Both are
+    measured under random actions at first and travel with the weights; "running" renews them in each step by what
+    members observed, "once" never. True is "running" for observations of up to 1,024 numbers.
     """
     if episodes < 1:
         raise ValueError(f"episodes: expected 1 or more, got {episodes}")
@@ -138,9 +129,14 @@ class EnvironmentTask(Task):
     @cached_property
     def settings(self) -> Mapping[str, Setting]:  # type: ignore[override]  # it is read alone
         """Settings with which a policy learns most of so many episodes."""
-        usual = settings_for(
-            n_weights=sum(weights.size for weights in self._policy.tensors.values()),
+        noise = noise_for(
             n_joints=self._episodes.n_joints,
+            is_choice=self._episodes.is_choice,
+            starts_at_zero=isinstance(self._policy, DefaultPolicy),
+        )
+        usual = settings_for(
+            noise,
+            n_weights=sum(weights.size for weights in self._policy.tensors.values()),
             fewest_members=self._episodes.n_in(STEP_INTERACTIONS) / self._n_episodes,
             threshold=None if self._survival_bonus else self._episodes.threshold,
         )
@@ -159,7 +155,7 @@ class EnvironmentTask(Task):
     def statistics(self) -> Mapping[str, Statistic]:  # type: ignore[override]  # it is read alone
         """The tensors that are renewed by what members observe."""
         n_numbers = math.prod(self._episodes.observation_shape)
-        is_running = self._normalize == "running" or (self._normalize is True and n_numbers <= MOST_OBSERVED)
+        is_running = self._normalize == "running" or (self._normalize is True and n_numbers <= MOST_INPUTS)
         return {MEAN: "mean", DEVIATION: "deviation"} if is_running else {}
 
     @property
@@ -185,7 +181,7 @@ class EnvironmentTask(Task):
         for first in range(0, len(members), at_once):
             some = slice(first, first + at_once)
             part = {name: array[some] for name, array in stacked.items()}
-            observed = Observed(_normalization_from(MEAN, part), len(seeds[some])) if self.statistics else None
+            observed = Observed(_normalization_from(part), len(seeds[some])) if self.statistics else None
             played = self._episodes.returns(
                 seeds[some], self._policies, part, observed, survival_bonus=self._survival_bonus
             )
@@ -197,7 +193,7 @@ class EnvironmentTask(Task):
         return -np.concatenate(returns).astype(np.float32), moments
 
     def show(self, loss: float) -> tuple[str, float]:
-        return "return", -loss
+        return "return", 0.0 - loss  # no -0
 
     def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:  # noqa: ARG002
         stacked = {name: array[np.newaxis] for name, array in self.layout.split(weights).items()}
@@ -235,17 +231,13 @@ class EnvironmentTask(Task):
         """What observations are normalised by at first."""
         if not self._normalize:
             return {}
-        mean, deviation = self._episodes.measure()
-        if not self.statistics:
-            return {CENTRE: mean, DEVIATION: deviation}
-        centre = np.where(np.abs(mean) > FAR * deviation, mean, np.float32(0.0))
-        return {CENTRE: centre, MEAN: mean, DEVIATION: deviation}
+        return dict(zip((MEAN, DEVIATION), self._episodes.measure(), strict=True))
 
     def _policies(self, stacked: Stacked) -> Forward:
         if not self._normalize:
             return self._policy.forward(stacked)
-        own = {name: array for name, array in stacked.items() if name not in (CENTRE, MEAN, DEVIATION)}
-        normalization, forward = _normalization_from(CENTRE, stacked), self._policy.forward(own)
+        own = {name: array for name, array in stacked.items() if name not in (MEAN, DEVIATION)}
+        normalization, forward = _normalization_from(stacked), self._policy.forward(own)
 
         def seeing(observations: Float32Array) -> NDArray[Any]:
             return forward(normalization.seen(observations))
@@ -253,6 +245,6 @@ class EnvironmentTask(Task):
         return seeing
 
 
-def _normalization_from(origin: str, stacked: Stacked) -> Normalization:
-    """The deviations from this array that these members share."""
-    return Normalization(stacked[origin][0], stacked[DEVIATION][0])
+def _normalization_from(stacked: Stacked) -> Normalization:
+    """The mean and deviation that these members share."""
+    return Normalization(stacked[MEAN][0], stacked[DEVIATION][0])

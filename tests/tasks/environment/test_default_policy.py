@@ -22,8 +22,20 @@ def test_members_act_by_their_own_layers() -> None:
     for member, episode in np.ndindex(N_MEMBERS, N_EPISODES):
         own, x = {name: array[member] for name, array in stacked.items()}, seen[member, episode]
         hidden = np.tanh(own["hidden.weight"] @ x + own["hidden.bias"])
-        expected = own["linear.weight"] @ x + own["linear.bias"] + own["output.weight"] @ hidden
+        expected = own["linear.weight"] @ x + own["output.weight"] @ hidden
         np.testing.assert_allclose(outputs[member, episode], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_observations_of_several_axes_are_taken_number_by_number() -> None:
+    flat, grid = DefaultPolicy((6,), N_OUTPUTS), DefaultPolicy((2, 3), N_OUTPUTS)
+    rng = np.random.default_rng(1)
+    stacked = {name: rng.standard_normal((1, *array.shape)).astype(np.float32) for name, array in flat.tensors.items()}
+    assert {name: array.shape for name, array in grid.tensors.items()} == {
+        name: array.shape for name, array in flat.tensors.items()
+    }
+    seen = rng.standard_normal((1, N_EPISODES, 2, 3)).astype(np.float32)
+    expected = flat.forward(stacked)(seen.reshape(1, N_EPISODES, 6))
+    np.testing.assert_array_equal(grid.forward(stacked)(seen), expected)
 
 
 def test_the_first_policy_does_nothing() -> None:
@@ -34,12 +46,13 @@ def test_the_first_policy_does_nothing() -> None:
 
 def test_hidden_units_differ_within_the_usual_bounds() -> None:
     tensors = DefaultPolicy((N_INPUTS,), N_OUTPUTS).tensors
-    drawn = np.concatenate([tensors["hidden.weight"].ravel(), tensors["hidden.bias"]])
+    drawn = tensors["hidden.weight"].ravel()
     bound = 1.0 / math.sqrt(N_INPUTS)
     assert (np.abs(drawn) <= bound).all()
     assert drawn.min() < -0.8 * bound
     assert drawn.max() > 0.8 * bound
-    assert len(set(drawn.tolist())) == drawn.size == 16 * (N_INPUTS + 1)
+    assert len(set(drawn.tolist())) == drawn.size == 16 * N_INPUTS
+    assert not tensors["hidden.bias"].any()
     assert {array.dtype for array in tensors.values()} == {np.dtype(np.float32)}
 
 
@@ -55,7 +68,7 @@ def test_it_is_equal_everywhere() -> None:
 @pytest.mark.parametrize(
     ("shape", "n_outputs", "message"),
     [
-        ((84, 84), 2, "for observations [84, 84], got none"),
+        ((25, 41), 2, "for observations [25, 41], got none"),
         ((4,), None, "for actions of a function of your own, got none"),
     ],
 )
@@ -63,3 +76,4 @@ def test_what_it_is_not_made_for_asks_for_a_policy(shape: tuple[int, ...], n_out
     remedy = "policy: expected a torch module or a function with `start` "
     with pytest.raises(ValueError, match=re.escape(remedy + message)):
         DefaultPolicy(shape, n_outputs)
+    DefaultPolicy((32, 32), 2)

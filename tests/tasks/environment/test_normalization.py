@@ -24,7 +24,7 @@ def observations_of(make: Made, seed: int, arrays: dict[str, Float32Array]) -> F
     """All on which one member acts in one episode, played by itself."""
     env = make()
     seen, is_over = [env.reset(seed=seed)[0]], False
-    normalization = Normalization(arrays["observations.centre"], arrays["observations.deviation"])
+    normalization = Normalization(arrays["observations.mean"], arrays["observations.deviation"])
     while not is_over:
         action = np.clip(linear(arrays, normalization.seen(seen[-1][np.newaxis]))[0], -1.0, 1.0)
         observation, _, terminated, truncated, _ = env.step(action.astype(np.float32))
@@ -41,7 +41,7 @@ def test_moments_are_those_of_all_on_which_the_members_of_a_group_acted(
     monkeypatch.setattr(task_module, "MAX_ENVIRONMENTS", at_once)
     task = environment(chase(), linear, start=START, episodes=episodes)
     weights = flat_weights(task.tensors)
-    task.layout.split(weights)["observations.mean"][:] += [0.5, -0.25]  # renewed, while the centre stays
+    task.layout.split(weights)["observations.mean"][:] += [0.5, -0.25]  # as renewed
     members = task.members(weights, noise_of(task), n_groups=2)
     losses, moments = task.observe(members, Batch(rows={}, seeds=SEEDS))
     np.testing.assert_array_equal(losses, task.losses(members, Batch(rows={}, seeds=SEEDS)))
@@ -86,8 +86,7 @@ def test_observations_are_normalised_as_asked(
     chase: Callable[..., Made], normalize: Normalize, *, is_kept: bool, is_renewed: bool
 ) -> None:
     task = statistics_of(chase(), normalize)
-    assert ("observations.centre" in task.tensors) == ("observations.deviation" in task.tensors) == is_kept
-    assert ("observations.mean" in task.tensors) == is_renewed
+    assert ("observations.mean" in task.tensors) == ("observations.deviation" in task.tensors) == is_kept
     assert task.layout.n_observed == (2 if is_renewed else 0)
     members = task.members(flat_weights(task.tensors), noise_of(task), n_groups=2)
     assert task.observe(members, Batch(rows={}, seeds=SEEDS))[1].size == (2 * width(2) if is_renewed else 0)
@@ -96,7 +95,9 @@ def test_observations_are_normalised_as_asked(
 def test_images_are_normalised_once_unless_asked_otherwise(
     chase: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_module, "MOST_OBSERVED", 1)
+    monkeypatch.setattr(task_module, "MOST_INPUTS", 2)
+    assert statistics_of(chase(), True).layout.n_observed == 2
+    monkeypatch.setattr(task_module, "MOST_INPUTS", 1)
     assert statistics_of(chase(spaces.Box(-1.0, 1.0, (1,))), True).layout.n_observed == 0
     assert statistics_of(chase(), "running").layout.n_observed == 2
 
@@ -106,17 +107,6 @@ def test_another_way_to_normalise_is_named(chase: Callable[..., Made]) -> None:
         statistics_of(chase(), "always")  # type: ignore[arg-type]
 
 
-def test_a_mean_that_is_renewed_does_not_move_what_policies_see(chase: Callable[..., Made]) -> None:
-    task = environment(chase(), linear, start=START)
-    weights, observation = flat_weights(task.tensors), np.array([0.25, -0.5])
-    before = task.player(weights)(observation)
-    parts = task.layout.split(weights)
-    parts["observations.mean"][:] += [3.0, -2.0]
-    np.testing.assert_array_equal(task.player(weights)(observation), before)
-    parts["observations.centre"][:] += [3.0, -2.0]
-    assert (task.player(weights)(observation) != before).all()
-
-
 def test_what_is_saved_is_normalised_as_it_was_last(chase: Callable[..., Made], tmp_path: Path) -> None:
     task = environment(chase(), linear, start=START)
     trained = fedlearn.train(task, steps=6, runs=tmp_path, threads=1, progress=False)
@@ -124,6 +114,5 @@ def test_what_is_saved_is_normalised_as_it_was_last(chase: Callable[..., Made], 
     for name in ("observations.mean", "observations.deviation"):
         np.testing.assert_array_equal(loaded.weights[name], trained.weights[name])
         assert (trained.weights[name] != task.tensors[name]).all()
-    np.testing.assert_array_equal(loaded.weights["observations.centre"], task.tensors["observations.centre"])
     weights = flat_weights(dict(trained.weights))
     assert task.evaluate(weights, threads=1) == trained.figures

@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 
 from fedlearn.es.layout import Float32Array
-from fedlearn.tasks.environment.spaces import actor, n_joints, n_outputs, observer
+from fedlearn.tasks.environment.spaces import actor, is_choice, n_joints, n_outputs, observer
 
 
 def floats(values: list[Any]) -> Float32Array:
@@ -61,9 +61,31 @@ def test_observations_that_are_no_box_are_flattened() -> None:
     np.testing.assert_allclose(observe((1, np.array([0.5, -0.5], dtype=np.float32))), [0, 1, 0, 0.5, -0.5])
 
 
-def test_observations_that_cannot_be_flattened_are_refused() -> None:
-    with pytest.raises(ValueError, match="env: expected observations that flatten to an array, got Sequence"):
-        observer(spaces.Sequence(spaces.Discrete(3)))
+class OfAPackage(spaces.Space[Any]):
+    """A space that says nothing of how it flattens."""
+
+
+@pytest.mark.parametrize(
+    ("space", "named"),
+    [(spaces.Sequence(spaces.Discrete(3)), "Sequence"), (spaces.Dict({"mission": OfAPackage()}), "Dict")],
+)
+def test_observations_that_cannot_be_flattened_are_refused(space: spaces.Space[Any], named: str) -> None:
+    message = f"env: expected observations that flatten to an array, got {named}.*; wrap the environment, for example"
+    with pytest.raises(ValueError, match=message):
+        observer(space)
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        (spaces.Discrete(3), True),
+        (spaces.MultiDiscrete([2, 3]), True),
+        (spaces.MultiBinary(2), True),
+        (spaces.Box(-1.0, 1.0, (2,)), False),
+    ],
+)
+def test_discrete_actions_are_choices(space: spaces.Space[Any], *, expected: bool) -> None:
+    assert is_choice(space) is expected
 
 
 @pytest.mark.parametrize(

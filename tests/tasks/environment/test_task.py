@@ -1,3 +1,4 @@
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -85,7 +86,7 @@ def test_a_module_returns_what_the_same_function_returns(chase: Callable[..., Ma
     assert list(task.tensors) == [
         "weight",
         "bias",
-        *(f"observations.{name}" for name in ("centre", "mean", "deviation")),
+        *(f"observations.{name}" for name in ("mean", "deviation")),
     ]
     np.testing.assert_allclose(losses_of(task), losses_of(twin), rtol=1e-5)
 
@@ -147,7 +148,7 @@ def test_observations_are_normalized_by_what_travels_with_the_weights(chase: Cal
     task = environment(chase(), linear, start=START)
     weights = flat_weights(task.tensors)
     parts = task.layout.split(weights)
-    parts["observations.centre"][:], parts["observations.deviation"][:] = [1.0, 2.0], [2.0, 0.5]
+    parts["observations.mean"][:], parts["observations.deviation"][:] = [1.0, 2.0], [2.0, 0.5]
     act = task.player(weights)
     # [0.02, 0.1] times the normalized observation, and the bias.
     assert act(np.array([3.0, 2.5])) == pytest.approx(0.02 * 1.0 + 0.1 * 1.0 + 0.2)
@@ -158,7 +159,7 @@ def test_observations_are_normalized_by_what_travels_with_the_weights(chase: Cal
 def test_normalization_is_neither_perturbed_nor_learned(chase: Callable[..., Made]) -> None:
     task = environment(chase(), linear, start=START, scales={"weight": 2.0})
     scales = {spec.name: spec.scale for spec in task.layout.tensors}
-    measured = ["observations.centre", "observations.mean", "observations.deviation"]
+    measured = ["observations.mean", "observations.deviation"]
     assert scales == {"weight": 2.0, "bias": 1.0, **dict.fromkeys(measured, 0.0)}
     for arrays in task.members(flat_weights(task.tensors), noise_of(task), n_groups=2).each():
         for name in measured:
@@ -167,7 +168,7 @@ def test_normalization_is_neither_perturbed_nor_learned(chase: Callable[..., Mad
 
 def test_what_is_measured_is_equal_everywhere(chase: Callable[..., Made]) -> None:
     one, two = (environment(chase(), linear, start=START) for _ in range(2))
-    for name in ("observations.centre", "observations.mean", "observations.deviation"):
+    for name in ("observations.mean", "observations.deviation"):
         np.testing.assert_array_equal(one.tensors[name], two.tensors[name])
 
 
@@ -182,7 +183,7 @@ def test_every_observation_under_random_actions_is_measured(chase: Callable[...,
             seen.append(observation)
             is_over = terminated or truncated
     found = environment(chase(), linear, start=START, normalize="once").tensors
-    np.testing.assert_allclose(found["observations.centre"], np.mean(seen, axis=0), rtol=1e-5)
+    np.testing.assert_allclose(found["observations.mean"], np.mean(seen, axis=0), rtol=1e-5)
     np.testing.assert_allclose(found["observations.deviation"], np.std(seen, axis=0), rtol=1e-5)
 
 
@@ -190,6 +191,7 @@ def test_losses_are_shown_as_returns(chase: Callable[..., Made]) -> None:
     task = environment(chase(), linear, start=START, episodes=3)
     assert (task.kind, task.unit, task.work_per_member) == ("environment", "episodes", 3)
     assert task.show(-12.5) == ("return", 12.5)
+    assert str(task.show(0.0)[1]) == "0.0"
 
 
 def test_an_episode_without_an_end_is_cut(chase: Callable[..., Made]) -> None:
@@ -229,16 +231,33 @@ def test_noise_is_small_for_many_continuous_actions(chase: Callable[..., Made]) 
     assert float(of_its_own.settings["sigma"]) > 10 * float(many["sigma"])
 
 
+@pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)])
+def test_noise_of_choices_is_small_where_the_policy_does_nothing_at_first(
+    chase: Callable[..., Made], space: spaces.Space[Any]
+) -> None:
+    def choosing(arrays: dict[str, Float32Array], seen: Float32Array) -> Float32Array:
+        return np.asarray(seen @ arrays["weight"].T)
+
+    def length(task: EnvironmentTask) -> float:
+        n_weights = sum(array.size for name, array in task.tensors.items() if not name.startswith("observations"))
+        return float(task.settings["sigma"]) * math.sqrt(n_weights)
+
+    own = environment(chase(space), choosing, start={"weight": np.zeros((5, 2))})
+    assert length(environment(chase(space))) == pytest.approx(0.3)
+    assert length(own) == pytest.approx(3.0)
+    of_its_own = environment(chase(space), choosing, start={"weight": np.zeros((5, 2))}, action=lambda outputs: outputs)
+    assert length(of_its_own) == pytest.approx(13.0)
+
+
 def test_without_a_policy_a_small_network_learns(chase: Callable[..., Made]) -> None:
     def same(arrays: dict[str, Float32Array], seen: Float32Array) -> Float32Array:
         hidden = np.tanh(seen @ arrays["hidden.weight"].T + arrays["hidden.bias"])
-        return np.asarray(seen @ arrays["linear.weight"].T + arrays["linear.bias"] + hidden @ arrays["output.weight"].T)
+        return np.asarray(seen @ arrays["linear.weight"].T + hidden @ arrays["output.weight"].T)
 
     task = environment(chase())
     start = {name: array for name, array in task.tensors.items() if not name.startswith("observations")}
     assert {name: array.shape for name, array in start.items()} == {
         "linear.weight": (1, 2),
-        "linear.bias": (1,),
         "hidden.weight": (16, 2),
         "hidden.bias": (16,),
         "output.weight": (1, 16),
@@ -303,6 +322,6 @@ def test_a_member_plays_at_least_once(chase: Callable[..., Made]) -> None:
 
 
 def test_the_loss_that_is_wanted_is_that_of_gymnasiums_threshold() -> None:
-    assert environment("CartPole-v1").settings["target_loss"] == -475.0
-    for unknown in (environment("Pendulum-v1"), environment("CartPole-v1", survival_bonus=1.0)):
+    assert environment("MountainCarContinuous-v0").settings["target_loss"] == -90.0
+    for unknown in (environment("Pendulum-v1"), environment("MountainCarContinuous-v0", survival_bonus=1.0)):
         assert "restarts" not in unknown.settings
