@@ -44,7 +44,7 @@ learned sooner in the steps after it."""
 MOST_MEMBERS: Final = 64
 
 RESTARTS: Final = 3
-"""Large noise finds a way or none within some fifty steps; of Swimmer, two first attempts of ten find none."""
+"""Large noise finds a way or none within some fifty steps."""
 
 
 def noise_for(*, n_joints: int, is_choice: bool, starts_at_zero: bool) -> Noise:
