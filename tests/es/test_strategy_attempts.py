@@ -7,20 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from fedlearn.es.attempts import Attempt, Attempts
-from fedlearn.es.optimizers import Sgd
-from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.schedules import Schedule
 from fedlearn.es.strategy import Strategy, ask, tell
 from fedlearn.es.update import Update
+from tests.es import test_strategy
 
-STRATEGY = Strategy(
-    perturbation=Perturbation(0.02, 1),
-    group_size=2,
-    population_limit=4,
-    optimizer=Sgd(0.25, 0.5),
-    fitness_shaping="normalized",
-    attempts=Attempts(1),
-)
+STRATEGY = replace(test_strategy.STRATEGY, group_size=2, population_limit=4, attempts=Attempts(1))
 
 
 def attempts_told(losses: list[list[float]], strategy: Strategy = STRATEGY) -> list[Update]:
@@ -30,7 +22,7 @@ def attempts_told(losses: list[list[float]], strategy: Strategy = STRATEGY) -> l
         population = ask(strategy, step, updates[-1] if updates else None)
         found = np.array(each, dtype=np.float32)
         updates.append(
-            tell(strategy, population, block=bytes(16), spans=((0, len(each)),), losses=found, duration_s=1.0)
+            tell(strategy, population, block=test_strategy.BLOCK, spans=((0, len(each)),), losses=found, duration_s=1.0)
         )
     return updates
 

@@ -76,4 +76,7 @@ def test_what_it_is_not_made_for_asks_for_a_policy(shape: tuple[int, ...], n_out
     remedy = "policy: expected a torch module or a function with `start` "
     with pytest.raises(ValueError, match=re.escape(remedy + message)):
         DefaultPolicy(shape, n_outputs)
-    DefaultPolicy((32, 32), 2)
+
+
+def test_it_takes_as_many_numbers_as_are_normalised_as_they_come() -> None:
+    assert DefaultPolicy((32, 32), 2).tensors["linear.weight"].shape == (2, 1024)
