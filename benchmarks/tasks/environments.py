@@ -6,6 +6,8 @@ unperturbed policy's, over the same ten episodes each time, which are not counte
 observations are measured before the first step; evotorch measures them as it learns. All learn on one processor. Ours
 is the policy of whoever names none; evotorch has as many hidden units, ClipUp, its usual optimizer, with the customary
 radius and rates, and begins at weights of nearly zero as it does. ARS is a linear policy, as its authors have it.
+
+LunarLander needs gymnasium[box2d], and what follows Pendulum needs gymnasium[mujoco].
 """
 
 import logging
