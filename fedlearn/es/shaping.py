@@ -29,14 +29,20 @@ def normalized(losses: Float32Array, group_size: int, scale: float) -> Int8Array
 
 
 def centered_ranks(losses: Float32Array, group_size: int, scale: float) -> Int8Array:
-    """Utilities, int8 [n], evenly spaced by rank from the group's worst to its best; ties rank by member number."""
+    """Utilities, int8 [n], evenly spaced by rank from the group's worst to its best; equal losses have the mean of
+    their ranks."""
     del scale  # ranks have none
     groups = losses.reshape(-1, group_size)
-    ranks = np.argsort(np.argsort(-groups, axis=1, kind="stable"), axis=1, kind="stable")
-    # They have mean 0 and standard deviation UTILITY_RESOLUTION, like normalized utilities.
+    first, last = _ranks(groups), np.fliplr(_ranks(np.fliplr(groups)))
+    # They have mean 0 and, without equal losses, standard deviation UTILITY_RESOLUTION, like normalized utilities.
     spread = UTILITY_RESOLUTION * math.sqrt(12.0) / group_size
-    shaped = np.rint((ranks - (group_size - 1) / 2) * spread).astype(np.int8)
+    shaped = np.rint((first + last - (group_size - 1)) * (spread / 2)).astype(np.int8)
     return _without_broken_groups(groups, shaped)
+
+
+def _ranks(groups: Float32Array) -> NDArray[np.intp]:
+    """The ranks within each group, 0 for the highest loss; among equal ones the first member's is the lowest."""
+    return np.argsort(np.argsort(-groups, axis=1, kind="stable"), axis=1, kind="stable")
 
 
 def sign(losses: Float32Array, group_size: int, scale: float) -> Int8Array:

@@ -30,8 +30,9 @@ def test_centered_ranks_depend_on_the_order_alone() -> None:
     assert SHAPINGS["centered-ranks"](losses_of(9.0, -50.0, 8.5, 0.0), 4, 7.0).tolist() == ranked.tolist()
 
 
-def test_equal_losses_rank_by_member_number() -> None:
-    assert SHAPINGS["centered-ranks"](losses_of(1.0, 1.0, 1.0, 0.0), 4, 1.0).tolist() == [-42, -14, 14, 42]
+def test_equal_losses_share_the_mean_of_their_ranks() -> None:
+    ranked = SHAPINGS["centered-ranks"](losses_of(1.0, 1.0, 1.0, 0.0, 2.0, 5.0, 2.0, 1.0), 4, 1.0)
+    assert ranked.tolist() == [-14, -14, -14, 42, 0, -42, 0, 42]
 
 
 def test_centered_ranks_spread_like_normalized_utilities() -> None:
@@ -44,7 +45,7 @@ def test_sign_tells_the_better_half_from_the_worse() -> None:
     assert SHAPINGS["sign"](losses_of(1.0, 2.0, 3.0), 3, 1.0).tolist() == [32, 0, -32]
 
 
-@pytest.mark.parametrize("method", ["normalized", "sign"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_group_of_equal_losses_has_no_utility(method: str) -> None:
     assert SHAPINGS[method](losses_of(2.0, 2.0, 2.0, 2.0), 4, 1.0).tolist() == [0, 0, 0, 0]
 
