@@ -7,6 +7,7 @@ a member sends across each cut, there and back, of the rows of one gradient or f
 """
 
 import argparse
+import itertools
 import sys
 import tempfile
 import time
@@ -29,9 +30,6 @@ except ImportError:
 
 MEMBERS = 4
 """Gradients in a step."""
-
-TRIALS = 256
-"""Trials in a step, where only losses are measured."""
 
 
 class ResidualCnn(nn.Module):
@@ -61,6 +59,7 @@ class Row(msgspec.Struct, frozen=True):
 
     model: str
     learner: str
+    seed: int
     steps: int
     loss: float
     accuracy: float | None
@@ -73,7 +72,7 @@ def in_pytorch(name: str, subject: Subject, rate: float, steps: int, seed: int) 
     training = backprop(subject, model, adam(model, rate), MEMBERS * BATCH_SIZE, seed)
     for _ in range(steps):
         next(training)
-    return Row(name, f"Adam, {rate:g}", steps, *judged(subject, model), [])
+    return Row(name, f"Adam, {rate:g}", seed, steps, *judged(subject, model), [])
 
 
 def in_a_crew(
@@ -89,18 +88,20 @@ def in_a_crew(
         crossed = sorted(alone.swarm.metrics[-1].relayed.items())
         alone.trainer.close()
     each = [n_bytes / n_members for _, (n_members, n_bytes, _) in crossed if n_members]
-    return Row(name, learner, steps, *judged(subject, subject.task.model), each)
+    return Row(name, learner, seed, steps, *judged(subject, subject.task.model), each)
 
 
-def rows_of(name: str, subject: Subject, steps: int, options: argparse.Namespace) -> list[Row]:
+def rows_of(name: str, subject: Subject, steps: int, seed: int, options: argparse.Namespace) -> list[Row]:
     """All learners, each for so many steps."""
-    alone = [in_pytorch(name, subject, rate, steps, options.seed) for rate in options.rates]
-    crew = partial(in_a_crew, name, subject=subject, steps=steps, seed=options.seed)
+    alone = [in_pytorch(name, subject, rate, steps, seed) for rate in options.rates]
+    crew = partial(in_a_crew, name, subject=subject, steps=steps, seed=seed)
     gradients: dict[str, str | float] = {"population_limit": MEMBERS, "max_population": MEMBERS}
-    losses: dict[str, str | float] = {"measure": "losses", "population_limit": TRIALS, "max_population": TRIALS}
+    losses: dict[str, str | float] = {"population_limit": options.trials, "max_population": options.trials}
     found = [min(alone, key=lambda row: row.loss), crew("crew by gradients", settings=gradients)]
     found += [crew(f"crew by gradients, {wire}", settings={**gradients, "wire": wire}) for wire in options.wires]
-    return [*found, crew("crew by losses", settings=losses)]
+    if options.trials:
+        found.append(crew("crew by losses", settings={"measure": "losses", **losses}))
+    return found
 
 
 def main() -> int:
@@ -111,7 +112,10 @@ def main() -> int:
     parser.add_argument("--steps", type=int, nargs="+", default=[200], help="(default: 200)")
     parser.add_argument("--rates", type=float, nargs="+", default=[0.001, 0.003, 0.01], help="of Adam")
     parser.add_argument("--wires", nargs="*", default=["int8-delta"], help="codecs beside float32")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--trials", type=int, default=256, metavar="N", help="in a step by losses; 0 leaves that out (default: 256)"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="(default: 1)")
     options = parser.parse_args()
     use_processors(1)
     rows: list[Row] = []
@@ -123,8 +127,8 @@ def main() -> int:
             "cnn": lambda: digits(ResidualCnn, (1, 8, 8)),
             "gpt": lambda: gpt(options.text.read_bytes()),
         }[name]()
-        for steps in options.steps:
-            rows += rows_of(name, subject, steps, options)
+        for steps, seed in itertools.product(options.steps, options.seeds):
+            rows += rows_of(name, subject, steps, seed, options)
     print_tables("crew_gradients", as_json=options.json, rows=rows)
     return 0
 

@@ -48,6 +48,8 @@ class Solved(msgspec.Struct, frozen=True):
     """The distance to the least value that was left at the end."""
     seconds: float
     """Processor time."""
+    evaluation_seconds: float
+    """The part of it that the evaluations take, whoever asks for them."""
 
 
 class Total(msgspec.Struct, frozen=True):
@@ -58,6 +60,8 @@ class Total(msgspec.Struct, frozen=True):
     hit: tuple[float, ...]
     seconds: float
     """Processor time of all functions together."""
+    evaluation_seconds: float
+    """The part of it that the evaluations take, whoever asks for them."""
 
 
 @final
@@ -143,8 +147,19 @@ def run(learner: str, number: int, dimension: int, seed: int, budgets: Sequence[
     function = Watched(suite.get_problem(0), least_of(suite))
     started = time.process_time()
     LEARNERS[learner](function, seed, budgets[-1] * dimension)
+    seconds = time.process_time() - started
     hit = tuple(function.hit(each * dimension) for each in budgets)
-    return Solved(dimension, number, learner, hit, function.best, time.process_time() - started)
+    evaluation_seconds = function.n * seconds_of(function)
+    return Solved(dimension, number, learner, hit, function.best, seconds, evaluation_seconds)
+
+
+def seconds_of(function: Watched) -> float:
+    """The processor time of an evaluation."""
+    points = np.random.default_rng(0).uniform(-5.0, 5.0, (2000, function.dimension))
+    started = time.process_time()
+    for point in points:
+        function(point)
+    return (time.process_time() - started) / len(points)
 
 
 def least_of(suite: Any) -> float:  # noqa: ANN401 (cocoex has no types)
@@ -163,7 +178,8 @@ def least_of(suite: Any) -> float:  # noqa: ANN401 (cocoex has no types)
 def total(solved: Sequence[Solved]) -> Total:
     """The mean of a learner over the functions of a dimension."""
     hit = tuple(float(each) for each in np.mean([each.hit for each in solved], axis=0))
-    return Total(solved[0].dimension, solved[0].learner, hit, sum(each.seconds for each in solved))
+    seconds = sum(each.seconds for each in solved)
+    return Total(solved[0].dimension, solved[0].learner, hit, seconds, sum(each.evaluation_seconds for each in solved))
 
 
 if __name__ == "__main__":
