@@ -64,7 +64,9 @@ def settings_for(
     the return from which on the environment counts as solved, where it is known.
     """
     n_groups = math.ceil(max(fewest_members, noise.fewest_members) / noise.group_size)
+    n_members = min(n_groups * noise.group_size, MOST_MEMBERS)
     deviation = noise.length / math.sqrt(n_weights)
+    rate = noise.speed * deviation
     again: Mapping[str, Setting] = {}
     if noise is LARGE_NOISE and threshold is not None:
         again = {"restarts": RESTARTS, "target_loss": -threshold}
@@ -72,10 +74,11 @@ def settings_for(
         **again,
         "optimizer": "clipup",
         "sigma": deviation,
-        "learning_rate": noise.speed * deviation,
+        "learning_rate": rate,
+        "max_learning_rate": rate * math.sqrt(MOST_MEMBERS / n_members),
         "learning_rate_schedule": "constant",
         "group_size": noise.group_size,
-        "population_limit": min(n_groups * noise.group_size, MOST_MEMBERS),
+        "population_limit": n_members,
         "max_population": MOST_MEMBERS,
         "antithetic": True,
         "rank": 0,

@@ -40,6 +40,14 @@ def test_a_step_has_whole_groups_that_see_enough(noise: Noise, fewest: float, me
     assert settings["max_population"] == 64
 
 
+@pytest.mark.parametrize(
+    ("noise", "fewest", "growth"), [(LARGE, 2, math.sqrt(8)), (LARGE, 100, 1.0), (SMALL, 2, math.sqrt(2))]
+)
+def test_steps_grow_with_the_root_of_the_members(noise: Noise, fewest: float, growth: float) -> None:
+    settings = settings_for(noise, n_weights=1, fewest_members=fewest, threshold=None)
+    assert settings["max_learning_rate"] == pytest.approx(growth * float(settings["learning_rate"]))
+
+
 def test_only_large_noise_with_a_known_threshold_begins_again() -> None:
     settings = settings_for(LARGE, n_weights=100, fewest_members=2, threshold=360.0)
     assert (settings["restarts"], settings["target_loss"]) == (3, -360.0)
