@@ -15,8 +15,11 @@ namespace fedlearn {
 
 namespace {
 
-constexpr double kLinear = 3.4445, kCubic = -4.7750, kQuintic = 2.0315;
-constexpr int kIterations = 3;
+// The factors of X, of X X^T X, and of the next odd power, in one iteration.
+struct Polynomial {
+    double linear, cubic, quintic;
+};
+constexpr Polynomial kIterations[] = {{8.0443, -21.581, 14.909}, {4.0664, -2.8612, 0.5184}, {3.9096, -2.8234, 0.525}};
 constexpr float kLevels = 127.0f;     // the largest integer that matrices are rounded to
 constexpr float kSmallest = 1e-30f;   // matrices of which no element is larger have no direction
 constexpr std::int64_t kChunk = 64;   // rows that one thread takes at a time, a multiple of all lanes
@@ -101,17 +104,17 @@ private:
     // Newton and Schulz's iteration. The matrix is `unit` times what it is rounded to.
     void iterate(float largest) {
         double unit = 0.0;
-        for (int iteration = 0; iteration < kIterations; ++iteration) {
+        for (const Polynomial& polynomial : kIterations) {
             const float factor = rounding_factor(largest);
             const auto greatest_square = static_cast<float>(
                 over(work_.rows, [&](std::int64_t row) { return kernels_.round(work_, factor, row); }));
-            unit = iteration == 0 ? 1.0 / std::max(norm(), 1.0) : static_cast<double>(largest) / kLevels;
-            largest = improve(greatest_square, unit);
+            unit = &polynomial == kIterations ? 1.0 / std::max(norm(), 1.0) : static_cast<double>(largest) / kLevels;
+            largest = improve(polynomial, greatest_square, unit);
         }
     }
 
     // Takes one iteration; gives the greatest magnitude of the new matrix.
-    float improve(float greatest_square, double unit) {
+    float improve(const Polynomial& polynomial, float greatest_square, double unit) {
         // No element of X X^T is greater than the greatest of its diagonal.
         const float factor = rounding_factor(greatest_square);
         const double of_square = static_cast<double>(greatest_square) / kLevels * (unit * unit);
@@ -119,12 +122,12 @@ private:
             return kernels_.square(work_, factor, first, last), 0;
         });
         over(work_.rows, [&](std::int64_t row) { return kernels_.pack_square(work_, row), 0; });
-        const auto cubic = static_cast<float>(kCubic * of_square);
-        const auto quintic = static_cast<float>(kQuintic * of_square * of_square);
+        const auto cubic = static_cast<float>(polynomial.cubic * of_square);
+        const auto quintic = static_cast<float>(polynomial.quintic * of_square * of_square);
         const auto of_factor = std::bit_cast<float>(over_chunks(work_.rows, [&](std::int64_t first, std::int64_t last) {
             return kernels_.polynomial(work_, cubic, quintic, first, last);
         }));
-        const auto linear = static_cast<float>(kLinear * unit);
+        const auto linear = static_cast<float>(polynomial.linear * unit);
         const auto scale = static_cast<float>(static_cast<double>(of_factor) / kLevels * unit);
         return std::bit_cast<float>(over_chunks(work_.rows, [&](std::int64_t first, std::int64_t last) {
             return kernels_.product(work_, rounding_factor(of_factor), linear, scale, first, last);

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.optimizers import Adam, Optimizer, TensorStep, exact_arithmetic
-from fedlearn.es.optimizers.muon import COEFFICIENTS, EXACT_TERMS, N_ITERATIONS, Muon, nearest_orthogonal
+from fedlearn.es.optimizers.muon import EXACT_TERMS, POLYNOMIALS, Muon, nearest_orthogonal
 
 MUON = Muon(0.01)
 
@@ -23,10 +23,9 @@ def orthogonal(given: Float32Array) -> Float32Array:
 
 def in_integers(matrix: Float32Array) -> Float32Array:
     """The same in integers without a bound; the matrix is at most as high as wide."""
-    linear, cubic, quintic = COEFFICIENTS
     x, unit = rounded(matrix)
     unit = 1.0 / np.sqrt(float((x**2).sum()))
-    for _ in range(N_ITERATIONS):
+    for linear, cubic, quintic in POLYNOMIALS:
         square, of_square = rounded((x @ x.T).astype(np.float32))
         of_square *= unit * unit
         factor = np.float32(cubic * of_square) * square.astype(np.float32)
@@ -86,8 +85,15 @@ def test_the_nearest_orthogonal_matrix_is_found(shape: tuple[int, int]) -> None:
     left, _, right = np.linalg.svd(matrices(1, *shape)[0], full_matrices=False)
     nearest = left @ right
     cosine = (found * nearest).sum() / np.linalg.norm(found) / np.linalg.norm(nearest)
-    assert cosine > 0.95
-    assert np.linalg.norm(found) / np.linalg.norm(nearest) == pytest.approx(1.0, abs=0.2)
+    assert cosine > 0.85
+    assert np.linalg.norm(found) / np.linalg.norm(nearest) == pytest.approx(1.2, abs=0.2)
+
+
+def test_each_direction_counts_however_little_of_it_there_was() -> None:
+    left, right = (np.linalg.qr(square)[0] for square in matrices(2, 64, 64))
+    (found,) = orthogonal(((left * np.geomspace(1.0, 0.003, 64)) @ right.T).astype(np.float32)[np.newaxis])
+    lengths = np.einsum("ij,ij->j", left, found @ right)
+    assert 0.1 < lengths.min() < lengths.max() < 1.9
 
 
 @given(
@@ -129,4 +135,4 @@ def test_what_has_no_direction_stays_zero(size: float) -> None:
 def test_every_machine_finds_these_matrices() -> None:
     # No normal numbers: their last bit is up to a machine's logarithm.
     found = orthogonal(np.random.default_rng(3).integers(-(2**20), 2**20, (3, 48, 80)).astype(np.float32))
-    assert blake3(found.astype("<f4").tobytes()).hexdigest()[:16] == "a8b6aacadcedbe5f"
+    assert blake3(found.astype("<f4").tobytes()).hexdigest()[:16] == "a679f1336c41b9f7"
