@@ -1,12 +1,14 @@
 """What volunteers of a user's task measure, losses or gradients, and the settings of a run that measures gradients."""
 
 import math
+from statistics import median
 
 import numpy as np
 
 from fedlearn.config import MAX_POPULATION, ConfigError, RunConfig
-from fedlearn.es.layout import Float32Array
+from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.optimizers import OPTIMIZERS, optimizer_name
+from fedlearn.es.optimizers.hyperparameters import defaults
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.strategy import GRADIENT_STEP_S
 from fedlearn.es.trials import Trials
@@ -24,6 +26,9 @@ MOST_LEARNING_RATE = 0.02
 
 MOST_TO_ADAM = 2.0
 """The greatest learning rate of any optimizer, as a multiple of Adam's greatest."""
+
+USUAL_WIDTH = 64
+"""The width of hidden matrices up to which all else may have these rates; beyond, they fall with the width."""
 
 GROWTH = 64
 """The factor by which the population may grow as volunteers join."""
@@ -91,7 +96,7 @@ def settle_gradients(
         what = "a hidden matrix" if n_hidden == 1 else f"{n_hidden} hidden matrices"
         chosen.append(Reason(f"the model has {what}", "optimizer", "muon"))
     if config.strategy.population_limit and config.strategy.time_per_step:
-        return _with_rate(config, chosen)
+        return _with_rate(config, objective.layout, chosen)
     per_s = measure(objective, strategy_of(config), data)
     chosen.append(Reason(f"measured: gradients of {per_s * objective.work_per_member:.3g} {objective.unit}/s"))
     if not config.strategy.population_limit:
@@ -104,7 +109,7 @@ def settle_gradients(
     if not config.strategy.time_per_step:
         expected_s = max(config.strategy.local_steps, 1) * config.strategy.population_limit / per_s
         config = with_deadline(config, expected_s, chosen, follows_lines=not config.strategy.local_steps)
-    return _with_rate(config, chosen)
+    return _with_rate(config, objective.layout, chosen)
 
 
 def with_deadline(
@@ -118,17 +123,31 @@ def with_deadline(
     return config.replace({"time_per_step": deadline})
 
 
-def _with_rate(config: RunConfig, chosen: list[Reason]) -> tuple[RunConfig, Reasons]:
-    """Adds the learning rate, where none was given, by the size of a step."""
+def _with_rate(config: RunConfig, layout: ParameterLayout, chosen: list[Reason]) -> tuple[RunConfig, Reasons]:
+    """Adds the learning rate, where none was given, by the size of a step and the width of the model."""
     if config.optimizer.learning_rate:
         return config, tuple(chosen)
-    to_adam = OPTIMIZERS[optimizer_name(config.optimizer.optimizer)].rate_to_adam
+    optimizer = OPTIMIZERS[optimizer_name(config.optimizer.optimizer)]
     # An optimizer that begins far above Adam's rate has less far to go: at 7 times Adam's a classifier overshoots.
-    most = MOST_LEARNING_RATE * min(to_adam, MOST_TO_ADAM)
-    rate = min(LEARNING_RATE * to_adam * math.sqrt(config.strategy.population_limit), most)
+    most = MOST_LEARNING_RATE * min(optimizer.rate_to_adam, MOST_TO_ADAM)
+    rate = min(LEARNING_RATE * optimizer.rate_to_adam * math.sqrt(config.strategy.population_limit), most)
+    usual = defaults(optimizer).get("matrix_rate", math.nan)
+    if config.get("matrix_rate") == usual and (width := _width(layout)) > USUAL_WIDTH:
+        wider = width / USUAL_WIDTH
+        rate, most = rate / wider, most / wider
+        config = config.replace({"matrix_rate": usual * wider})
+        why = f"hidden matrices are {width:g} wide, and the wider they are, the shorter are all other steps"
+        chosen.append(Reason(why, "matrix_rate", f"{usual * wider:.3g}"))
     config = config.replace({"learning_rate": rate, "max_learning_rate": most})
     why = "it suits most networks; with more volunteers it follows the root of the number of gradients in a step"
     return config, (*chosen, Reason(why, "learning_rate", f"{rate:.3g}"))
+
+
+def _width(layout: ParameterLayout) -> float:
+    """The shorter side of hidden matrices, in the median; 0 where there are none."""
+    hidden = [spec for spec in layout.tensors if spec.n_hidden]
+    shorter = [min(spec.sides[0] // spec.n_hidden, spec.sides[1]) for spec in hidden for _ in range(spec.n_hidden)]
+    return median(shorter) if shorter else 0.0
 
 
 def _losses(config: RunConfig, why: str) -> tuple[RunConfig, Reasons]:

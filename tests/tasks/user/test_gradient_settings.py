@@ -92,6 +92,35 @@ def test_models_with_hidden_matrices_take_steps_by_muon(
 
 
 @pytest.mark.parametrize(
+    ("shape", "n_hidden", "given", "rate", "matrix_rate"),
+    [
+        ((64, 64), 1, {}, 0.04, 1.5),
+        ((128, 200), 1, {}, 0.02, 3.0),
+        ((384, 128), 3, {}, 0.02, 3.0),
+        ((384, 16), 1, {}, 0.04, 1.5),
+        ((128, 200), 0, {}, 0.006, 1.5),
+        ((128, 200), 1, {"optimizer": "adam"}, 0.006, 1.5),
+        ((128, 200), 1, {"matrix_rate": 2.0}, 0.04, 2.0),
+        ((128, 200), 1, {"learning_rate": 0.5}, 0.5, 1.5),
+    ],
+)
+def test_all_but_hidden_matrices_step_less_the_wider_these_are(
+    shape: tuple[int, int], n_hidden: int, given: dict[str, str | float], rate: float, matrix_rate: float
+) -> None:
+    class Wide(Sloping):
+        hidden = MappingProxyType({"x": n_hidden} if n_hidden else {})
+
+    objective = TaskObjective(Wide({"x": np.ones(shape, dtype=np.float32)}, DATA, batch_size=5), seed=1)
+    config, reasons = settle(SCHEMA.build(given), objective, DATA, lambda *_: 1000.0)
+    assert config.optimizer.learning_rate == pytest.approx(rate)
+    assert config.get("matrix_rate") == matrix_rate
+    if not given:
+        assert config.optimizer.max_learning_rate == pytest.approx((0.06 if n_hidden else 0.03) / matrix_rate)
+    told = "matrix_rate = 3: hidden matrices are 128 wide, and the wider they are, the shorter are all other steps"
+    assert (told in [*map(str, reasons)]) == (matrix_rate == 3.0)
+
+
+@pytest.mark.parametrize(
     ("task", "given", "why"),
     [
         (Lying, {}, "measure = losses: 100% of how losses change is not in the gradient that PyTorch finds"),
