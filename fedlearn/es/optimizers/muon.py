@@ -51,7 +51,7 @@ class Muon(Optimizer, frozen=True, array_like=True, tag="muon"):
     matrix_rate: Annotated[
         float, Meta(description="the rate of matrices, as a multiple of learning_rate", ge=0, le=1000)
     ] = 1.5
-    momentum: float = 0.95
+    momentum: float = 0.9
     beta1: float = 0.9
     beta2: float = 0.99
 

@@ -46,7 +46,7 @@ def test_it_keeps_what_adam_keeps() -> None:
     optimizer: Optimizer = MUON
     assert optimizer.slots == Adam(0.01).slots
     assert optimizer.advanced({}) == Adam(0.01, 0.9, 0.99).advanced({})
-    assert Muon(0.5) == Muon(0.5, 1.5, 0.95, 0.9, 0.99)
+    assert Muon(0.5) == Muon(0.5, 1.5, 0.9, 0.9, 0.99)
 
 
 def test_what_is_no_hidden_matrix_takes_adams_step() -> None:
@@ -66,7 +66,7 @@ def test_matrices_step_along_the_nearest_orthogonal_ones(sides: tuple[int, int],
     weights, before = matrices(2, n)
     first, estimate = before.copy(), np.random.default_rng(1).integers(-99, 99, n).astype(np.int32)
     gradient = estimate.astype(np.float32) * np.float32(-0.01)
-    kept, added = np.float32(0.95), np.float32(1.0 - 0.95)
+    kept, added = np.float32(0.9), np.float32(1.0 - 0.9)
     momentum = kept * before + added * gradient
     way = orthogonal((kept * momentum + added * gradient).reshape(2, *sides)).reshape(-1)
     expected = weights * np.float32(0.9) - np.float32(0.01 * 3.0 * 0.5 * length) * way

@@ -117,7 +117,7 @@ def stepped_by_the_core(weights: Float32Array, momentum: Float32Array) -> list[b
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize(("sides", "digest"), [((48, 80), "196e9e07a3d15d08"), ((80, 48), "2cba677e2130f07f")])
+@pytest.mark.parametrize(("sides", "digest"), [((48, 80), "08bc1025b9188682"), ((80, 48), "23af8a0292f5a360")])
 @pytest.mark.parametrize("step", [MUON.step, MUON.plain_step], ids=["core", "numpy"])
 def test_every_machine_takes_this_step(step: Step, sides: tuple[int, int], digest: str) -> None:
     # No generator's normal numbers: their last bit is up to a machine's logarithm.
