@@ -120,6 +120,16 @@ def test_all_but_hidden_matrices_step_less_the_wider_these_are(
     assert (told in [*map(str, reasons)]) == (matrix_rate == 3.0)
 
 
+def test_the_width_is_that_of_the_matrix_in_the_middle() -> None:
+    class Several(Sloping):
+        hidden = MappingProxyType({"x": 1, "y": 1, "z": 1})
+
+    tensors = {name: np.ones((side, side), dtype=np.float32) for name, side in {"x": 64, "y": 128, "z": 512}.items()}
+    objective = TaskObjective(Several(tensors, DATA, batch_size=5), seed=1)
+    config, _ = settle(SCHEMA.build({"measure": "gradients"}), objective, DATA, lambda *_: 1000.0)
+    assert config.get("matrix_rate") == 3.0
+
+
 @pytest.mark.parametrize(
     ("task", "given", "why"),
     [
