@@ -96,11 +96,11 @@ def rows_of(name: str, subject: Subject, steps: int, seed: int, options: argpars
     alone = [in_pytorch(name, subject, rate, steps, seed) for rate in options.rates]
     crew = partial(in_a_crew, name, subject=subject, steps=steps, seed=seed)
     gradients: dict[str, str | float] = {"population_limit": MEMBERS, "max_population": MEMBERS}
-    losses: dict[str, str | float] = {"population_limit": options.trials, "max_population": options.trials}
     found = [min(alone, key=lambda row: row.loss), crew("crew by gradients", settings=gradients)]
     found += [crew(f"crew by gradients, {wire}", settings={**gradients, "wire": wire}) for wire in options.wires]
-    if options.trials:
-        found.append(crew("crew by losses", settings={"measure": "losses", **losses}))
+    if n := options.trials:
+        losses = {"measure": "losses", "population_limit": n, "max_population": n}
+        found.append(crew("crew by losses", settings=losses))
     return found
 
 

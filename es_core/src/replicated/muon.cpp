@@ -19,7 +19,7 @@ namespace {
 struct Polynomial {
     double linear, cubic, quintic;
 };
-constexpr Polynomial kIterations[] = {{8.0443, -21.581, 14.909}, {4.0664, -2.8612, 0.5184}, {3.9096, -2.8234, 0.525}};
+constexpr Polynomial kPolynomials[] = {{8.0443, -21.581, 14.909}, {4.0664, -2.8612, 0.5184}, {3.9096, -2.8234, 0.525}};
 constexpr float kLevels = 127.0f;     // the largest integer that matrices are rounded to
 constexpr float kSmallest = 1e-30f;   // matrices of which no element is larger have no direction
 constexpr std::int64_t kChunk = 64;   // rows that one thread takes at a time, a multiple of all lanes
@@ -104,11 +104,11 @@ private:
     // Newton and Schulz's iteration. The matrix is `unit` times what it is rounded to.
     void iterate(float largest) {
         double unit = 0.0;
-        for (const Polynomial& polynomial : kIterations) {
+        for (const Polynomial& polynomial : kPolynomials) {
             const float factor = rounding_factor(largest);
             const auto greatest_square = static_cast<float>(
                 over(work_.rows, [&](std::int64_t row) { return kernels_.round(work_, factor, row); }));
-            unit = &polynomial == kIterations ? 1.0 / std::max(norm(), 1.0) : static_cast<double>(largest) / kLevels;
+            unit = &polynomial == kPolynomials ? 1.0 / std::max(norm(), 1.0) : static_cast<double>(largest) / kLevels;
             largest = improve(polynomial, greatest_square, unit);
         }
     }

@@ -107,7 +107,7 @@ class Muon(Optimizer, frozen=True, array_like=True, tag="muon"):
 
 
 def nearest_orthogonal(matrices: Float32Array) -> Float32Array:
-    """Matrices [n, rows, columns] with nearly orthogonal rows or columns, the nearest to these; the same on all
+    """Matrices [n, rows, columns] with roughly orthogonal rows or columns, the nearest to these; the same on all
     machines.
 
     Their singular values are 0.1 to 2; those that were below a thousandth of all together stay smaller. A matrix of

@@ -145,8 +145,7 @@ def _with_rate(config: RunConfig, layout: ParameterLayout, chosen: list[Reason])
 
 def _width(layout: ParameterLayout) -> float:
     """The shorter side of hidden matrices, in the median; 0 where there are none."""
-    hidden = [spec for spec in layout.tensors if spec.n_hidden]
-    shorter = [min(spec.sides[0] // spec.n_hidden, spec.sides[1]) for spec in hidden for _ in range(spec.n_hidden)]
+    shorter = [min(spec.hidden_sides) for spec in layout.tensors for _ in range(spec.n_hidden)]
     return median(shorter) if shorter else 0.0
 
 
