@@ -144,7 +144,15 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):
     warmup_steps: Annotated[
         int, setting("steps over which the learning rate rises to its full size", ge=0, le=2**53, resumable=True)
     ] = 0
-    weight_decay: Annotated[float, setting("decoupled weight decay, as in AdamW", ge=0, le=1e6, resumable=True)] = 0.0
+    weight_decay: Annotated[
+        float,
+        setting(
+            "decoupled weight decay, as in AdamW; 0 = none, but 0.1 with muon where learning_rate is chosen",
+            ge=0,
+            le=1e6,
+            resumable=True,
+        ),
+    ] = 0.0
     weight_decay_towards: Annotated[
         Literal["zero", "start"],
         setting("where weights decay to: zero (matrices only), or the weights that the run began with"),

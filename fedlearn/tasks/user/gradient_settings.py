@@ -30,6 +30,9 @@ MOST_TO_ADAM = 2.0
 USUAL_WIDTH = 64
 """The width of hidden matrices up to which all else may have these rates; beyond, they fall with the width."""
 
+MATRIX_DECAY = 0.1
+"""Weight decay of hidden matrices, whose steps are as long where nothing is left to learn: without it they wander."""
+
 GROWTH = 64
 """The factor by which the population may grow as volunteers join."""
 
@@ -138,6 +141,11 @@ def _with_rate(config: RunConfig, layout: ParameterLayout, chosen: list[Reason])
         config = config.replace({"matrix_rate": usual * wider})
         why = f"hidden matrices are {width:g} wide, and the wider they are, the shorter are all other steps"
         chosen.append(Reason(why, "matrix_rate", f"{usual * wider:.3g}"))
+    if optimizer.by_matrix and not config.optimizer.weight_decay:
+        config = config.replace({"weight_decay": MATRIX_DECAY})
+        chosen.append(
+            Reason("hidden matrices would wander where little is left to learn", "weight_decay", f"{MATRIX_DECAY:g}")
+        )
     config = config.replace({"learning_rate": rate, "max_learning_rate": most})
     why = "it suits most networks; with more volunteers it follows the root of the number of gradients in a step"
     return config, (*chosen, Reason(why, "learning_rate", f"{rate:.3g}"))
