@@ -27,6 +27,10 @@ MOST_LEARNING_RATE = 0.02
 MOST_TO_ADAM = 2.0
 """The greatest learning rate of any optimizer, as a multiple of Adam's greatest."""
 
+USUAL_STEPS = 1000
+"""The steps of a run in which all but hidden matrices have these rates; where the steps are known that there will be,
+such rates fall with their cube root."""
+
 USUAL_WIDTH = 64
 """The width of hidden matrices up to which all else may have these rates; beyond, they fall with the width."""
 
@@ -98,8 +102,10 @@ def settle_gradients(
         config = config.replace({"optimizer": "muon"})
         what = "a hidden matrix" if n_hidden == 1 else f"{n_hidden} hidden matrices"
         chosen.append(Reason(f"the model has {what}", "optimizer", "muon"))
+    n_local = max(config.strategy.local_steps, 1)
+    n_steps: float = n_local * config.run.steps
     if config.strategy.population_limit and config.strategy.time_per_step:
-        return _with_rate(config, objective.layout, chosen)
+        return _with_rate(config, objective.layout, chosen, n_steps=n_steps)
     per_s = measure(objective, strategy_of(config), data)
     chosen.append(Reason(f"measured: gradients of {per_s * objective.work_per_member:.3g} {objective.unit}/s"))
     if not config.strategy.population_limit:
@@ -110,9 +116,11 @@ def settle_gradients(
             Reason(f"{GRADIENT_STEP_S:g} s of gradients", "population_limit", str(config.strategy.population_limit))
         )
     if not config.strategy.time_per_step:
-        expected_s = max(config.strategy.local_steps, 1) * config.strategy.population_limit / per_s
+        expected_s = n_local * config.strategy.population_limit / per_s
         config = with_deadline(config, expected_s, chosen, follows_lines=not config.strategy.local_steps)
-    return _with_rate(config, objective.layout, chosen)
+    in_time = config.run.duration * per_s / config.strategy.population_limit
+    n_steps = min(filter(None, (n_steps, in_time)), default=0.0)
+    return _with_rate(config, objective.layout, chosen, n_steps=n_steps)
 
 
 def with_deadline(
@@ -126,28 +134,37 @@ def with_deadline(
     return config.replace({"time_per_step": deadline})
 
 
-def _with_rate(config: RunConfig, layout: ParameterLayout, chosen: list[Reason]) -> tuple[RunConfig, Reasons]:
-    """Adds the learning rate, where none was given, by the size of a step and the width of the model."""
+def _with_rate(
+    config: RunConfig, layout: ParameterLayout, chosen: list[Reason], *, n_steps: float
+) -> tuple[RunConfig, Reasons]:
+    """Adds the learning rate, where none was given, by the size of a step, how many there are, 0 where nobody knows,
+    and the width of the model."""
     if config.optimizer.learning_rate:
         return config, tuple(chosen)
     optimizer = OPTIMIZERS[optimizer_name(config.optimizer.optimizer)]
     # An optimizer that begins far above Adam's rate has less far to go: at 7 times Adam's a classifier overshoots.
     most = MOST_LEARNING_RATE * min(optimizer.rate_to_adam, MOST_TO_ADAM)
-    rate = min(LEARNING_RATE * optimizer.rate_to_adam * math.sqrt(config.strategy.population_limit), most)
+    of_matrices = min(LEARNING_RATE * optimizer.rate_to_adam * math.sqrt(config.strategy.population_limit), most)
+    shorter = (USUAL_STEPS / n_steps) ** (1 / 3) if n_steps else 1.0
+    most *= min(shorter, 1.0)
+    rate = min(of_matrices * shorter, most)
     usual = defaults(optimizer).get("matrix_rate", math.nan)
-    if config.get("matrix_rate") == usual and (width := _width(layout)) > USUAL_WIDTH:
-        wider = width / USUAL_WIDTH
+    if config.get("matrix_rate") == usual and (width := _width(layout)):
+        wider = max(width / USUAL_WIDTH, 1.0)
         rate, most = rate / wider, most / wider
-        config = config.replace({"matrix_rate": usual * wider})
-        why = f"hidden matrices are {width:g} wide, and the wider they are, the shorter are all other steps"
-        chosen.append(Reason(why, "matrix_rate", f"{usual * wider:.3g}"))
+        if rate != of_matrices:
+            ratio = usual * of_matrices / rate
+            config = config.replace({"matrix_rate": ratio})
+            why = f"other tensors step less where hidden matrices, here {width:g}, are wide, and in long runs"
+            chosen.append(Reason(why, "matrix_rate", f"{ratio:.3g}"))
     if optimizer.by_matrix and not config.optimizer.weight_decay:
         config = config.replace({"weight_decay": MATRIX_DECAY})
         chosen.append(
             Reason("hidden matrices would wander where little is left to learn", "weight_decay", f"{MATRIX_DECAY:g}")
         )
     config = config.replace({"learning_rate": rate, "max_learning_rate": most})
-    why = "it suits most networks; with more volunteers it follows the root of the number of gradients in a step"
+    of_so_many = f" in runs of about {n_steps:,.0f} steps" if n_steps else ""
+    why = f"it suits most networks{of_so_many}; with more volunteers it follows the root of the gradients in a step"
     return config, (*chosen, Reason(why, "learning_rate", f"{rate:.3g}"))
 
 

@@ -65,8 +65,8 @@ def test_gradients_are_measured_where_losses_agree_with_them() -> None:
         "measured: gradients of 5e+03 beans/s",
         "population_limit = 4: 0.004 s of gradients",
         "time_per_step = 120: four times the 0.004 s that this machine needs, and no less for slow lines",
-        "learning_rate = 0.006: it suits most networks; with more volunteers it follows the root of the number of "
-        "gradients in a step",
+        "learning_rate = 0.006: it suits most networks; with more volunteers it follows the root of the gradients in "
+        "a step",
     ]
     assert (config.strategy.group_size, config.strategy.max_population) == (1, 256)
     assert config.optimizer.max_learning_rate == 0.02
@@ -87,6 +87,7 @@ def test_models_with_hidden_matrices_take_steps_by_muon(
     assert config.optimizer.optimizer == chosen
     assert config.optimizer.learning_rate == pytest.approx(rate)
     assert config.optimizer.max_learning_rate == (0.04 if chosen == "muon" else 0.02)
+    assert config.optimizer.weight_decay == (0.1 if chosen == "muon" else 0.0)
     told = "the model has " + ("a hidden matrix" if n_hidden == 1 else "2 hidden matrices")
     assert (f"optimizer = muon: {told}" in [*map(str, reasons)]) == (chosen == "muon")
 
@@ -116,8 +117,35 @@ def test_all_but_hidden_matrices_step_less_the_wider_these_are(
     assert config.get("matrix_rate") == matrix_rate
     if not given:
         assert config.optimizer.max_learning_rate == pytest.approx((0.06 if n_hidden else 0.03) / matrix_rate)
-    told = "matrix_rate = 3: hidden matrices are 128 wide, and the wider they are, the shorter are all other steps"
+    told = "matrix_rate = 3: other tensors step less where hidden matrices, here 128, are wide, and in long runs"
     assert (told in [*map(str, reasons)]) == (matrix_rate == 3.0)
+
+
+@pytest.mark.parametrize(("given", "decay"), [({}, 0.1), ({"weight_decay": 0.2}, 0.2), ({"learning_rate": 0.03}, 0.0)])
+def test_hidden_matrices_decay_where_nobody_says_how_they_step(given: dict[str, float], decay: float) -> None:
+    class Deep(Sloping):
+        hidden = MappingProxyType({"x": 1})
+
+    objective = TaskObjective(Deep({"x": np.ones((4, 3), dtype=np.float32)}, DATA, batch_size=5), seed=1)
+    config, reasons = settle(SCHEMA.build(given), objective, DATA, lambda *_: 1000.0)
+    assert config.optimizer.weight_decay == decay
+    told = "weight_decay = 0.1: hidden matrices would wander where little is left to learn"
+    assert (told in [*map(str, reasons)]) == (not given)
+
+
+@pytest.mark.parametrize(("steps", "rate", "matrix_rate"), [(125, 0.04, 1.5), (1000, 0.04, 1.5), (8000, 0.02, 3.0)])
+@pytest.mark.parametrize("width", [64, 128])
+def test_hidden_matrices_step_as_far_in_runs_of_any_length(
+    width: int, steps: int, rate: float, matrix_rate: float
+) -> None:
+    class Deep(Sloping):
+        hidden = MappingProxyType({"x": 1})
+
+    objective = TaskObjective(Deep({"x": np.ones((width, width), dtype=np.float32)}, DATA, batch_size=5), seed=1)
+    given = {"steps": steps, "measure": "gradients"}
+    config, _ = settle(SCHEMA.build(given), objective, DATA, lambda *_: 1000.0)
+    assert config.optimizer.learning_rate == pytest.approx(rate * 64 / width)
+    assert config.get("matrix_rate") == pytest.approx(matrix_rate * width / 64)
 
 
 def test_the_width_is_that_of_the_matrix_in_the_middle() -> None:
@@ -189,6 +217,31 @@ def test_a_group_of_gradients_is_one_member() -> None:
 @pytest.mark.parametrize(("ends", "schedule"), [({"steps": 9}, "late-linear"), ({}, "inverse-sqrt")])
 def test_the_rate_of_gradients_falls_in_the_second_half_of_a_run(ends: Mapping[str, int], schedule: str) -> None:
     assert strategy_of(settled(Sloping, **ends)[0]).schedule.learning_rate == schedule
+
+
+@pytest.mark.parametrize(
+    ("given", "n_steps", "rate", "most"),
+    [
+        ({"steps": 125}, 125, 0.012, 0.02),
+        ({"steps": 1000}, 1000, 0.006, 0.02),
+        ({"steps": 8000}, 8000, 0.003, 0.01),
+        ({"steps": 125, "population_limit": 400}, 125, 0.02, 0.02),
+        ({"steps": 8000, "population_limit": 400}, 8000, 0.01, 0.01),
+        ({"duration": 4.0}, 1000, 0.006, 0.02),
+        ({"duration": 4.0, "steps": 125}, 125, 0.012, 0.02),
+        ({"duration": 4.0, "steps": 200, "local_steps": 8}, 1000, 0.006, 0.02),
+        ({"steps": 1000, "local_steps": 8}, 8000, 0.003, 0.01),
+        ({"steps": 25, "local_steps": 5, "population_limit": 4, "time_per_step": 9.0}, 125, 0.012, 0.02),
+        ({"duration": 4.0, "population_limit": 4, "time_per_step": 9.0}, 0, 0.006, 0.02),
+    ],
+)
+def test_the_rate_falls_with_the_cube_root_of_the_steps_of_a_run(
+    given: Mapping[str, Any], n_steps: int, rate: float, most: float
+) -> None:
+    config, reasons = settled(Sloping, **given)
+    assert config.optimizer.learning_rate == pytest.approx(rate)
+    assert config.optimizer.max_learning_rate == pytest.approx(most)
+    assert (f"it suits most networks in runs of about {n_steps:,} steps;" in str(reasons[-1])) == (n_steps > 0)
 
 
 @pytest.mark.parametrize(("local_steps", "deadline_s"), [(1, 40.0), (3, 120.0), (0, 120.0)])
