@@ -20,6 +20,9 @@ class Noise(msgspec.Struct, frozen=True):
     group_size: int
     fewest_members: int
     """The least number of members of a step."""
+    momentum: float = 0.9
+    shaping: str = "centered-ranks"
+    """How returns become utilities."""
 
 
 LARGE_NOISE: Final = Noise(13.0, 0.12, group_size=8, fewest_members=8)
@@ -28,10 +31,11 @@ LARGE_NOISE: Final = Noise(13.0, 0.12, group_size=8, fewest_members=8)
 SMALL_NOISE: Final = Noise(0.3, 1 / 3, group_size=16, fewest_members=32)
 """Large actions of many joints at random rarely do any good: they teach a body to throw itself about."""
 
-CHOICE_NOISE: Final = Noise(3.0, 0.1, group_size=8, fewest_members=8)
-"""The largest output is the action, so noise counts only by its length beside that of the weights."""
+CHOICE_NOISE: Final = Noise(3.0, 1.0, group_size=8, fewest_members=8, momentum=0.0, shaping="normalized")
+"""The largest output is the action, so noise counts only by its length beside that of the weights, which long steps
+soon exceed; and a few members may do far better than all others, which ranks do not tell."""
 
-CHOICE_NOISE_FROM_ZERO: Final = Noise(0.3, 0.1, group_size=8, fewest_members=8)
+CHOICE_NOISE_FROM_ZERO: Final = msgspec.structs.replace(CHOICE_NOISE, length=0.3)
 """All outputs are zero at first, so any noise makes all choices."""
 
 FEWEST_JOINTS: Final = 3
@@ -77,10 +81,11 @@ def settings_for(
         "learning_rate": rate,
         "max_learning_rate": rate * math.sqrt(MOST_MEMBERS / n_members),
         "learning_rate_schedule": "constant",
+        "beta1": noise.momentum,
         "group_size": noise.group_size,
         "population_limit": n_members,
         "max_population": MOST_MEMBERS,
         "antithetic": True,
         "rank": 0,
-        "fitness_shaping": "centered-ranks",
+        "fitness_shaping": noise.shaping,
     }

@@ -13,8 +13,8 @@ SMALL = noise_for(n_joints=3, is_choice=False, starts_at_zero=True)
     [
         *((n_joints, False, starts_at_zero, 13.0, 0.12) for n_joints in (0, 1, 2) for starts_at_zero in (False, True)),
         *((n_joints, False, starts_at_zero, 0.3, 1 / 3) for n_joints in (3, 17) for starts_at_zero in (False, True)),
-        (0, True, False, 3.0, 0.1),
-        (0, True, True, 0.3, 0.1),
+        (0, True, False, 3.0, 1.0),
+        (0, True, True, 0.3, 1.0),
     ],
 )
 @pytest.mark.parametrize("n_weights", [100, 400])
@@ -25,6 +25,8 @@ def test_noise_has_one_length_for_policies_of_all_sizes(
     settings = settings_for(noise, n_weights=n_weights, fewest_members=2, threshold=None)
     assert settings["sigma"] == pytest.approx(length / math.sqrt(n_weights))
     assert settings["learning_rate"] == pytest.approx(float(settings["sigma"]) * speed)
+    wanted = (0.0, "normalized") if is_choice else (0.9, "centered-ranks")
+    assert (settings["beta1"], settings["fitness_shaping"]) == wanted
     few, many = (8, 8), (16, 32)
     assert (settings["group_size"], settings["population_limit"]) == (many if n_joints >= 3 else few)
 
