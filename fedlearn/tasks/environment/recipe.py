@@ -47,6 +47,9 @@ learned sooner in the steps after it."""
 
 MOST_MEMBERS: Final = 64
 
+LONGEST_STEP: Final = 1.0
+"""As a share of the noise, what steps may grow to as members do."""
+
 RESTARTS: Final = 3
 """Large noise finds a way or none within some fifty steps."""
 
@@ -79,7 +82,7 @@ def settings_for(
         "optimizer": "clipup",
         "sigma": deviation,
         "learning_rate": rate,
-        "max_learning_rate": rate * math.sqrt(MOST_MEMBERS / n_members),
+        "max_learning_rate": rate * max(min(math.sqrt(MOST_MEMBERS / n_members), LONGEST_STEP / noise.speed), 1.0),
         "learning_rate_schedule": "constant",
         "beta1": noise.momentum,
         "group_size": noise.group_size,

@@ -6,6 +6,7 @@ from fedlearn.tasks.environment.recipe import Noise, noise_for, settings_for
 
 LARGE = noise_for(n_joints=1, is_choice=False, starts_at_zero=True)
 SMALL = noise_for(n_joints=3, is_choice=False, starts_at_zero=True)
+CHOICE = noise_for(n_joints=0, is_choice=True, starts_at_zero=True)
 
 
 @pytest.mark.parametrize(
@@ -43,9 +44,17 @@ def test_a_step_has_whole_groups_that_see_enough(noise: Noise, fewest: float, me
 
 
 @pytest.mark.parametrize(
-    ("noise", "fewest", "growth"), [(LARGE, 2, math.sqrt(8)), (LARGE, 100, 1.0), (SMALL, 2, math.sqrt(2))]
+    ("noise", "fewest", "growth"),
+    [
+        (LARGE, 2, math.sqrt(8)),
+        (LARGE, 100, 1.0),
+        (SMALL, 2, math.sqrt(2)),
+        (CHOICE, 2, 1.0),
+        (Noise(1.0, 0.5, group_size=8, fewest_members=8), 2, 2.0),
+        (Noise(1.0, 1.5, group_size=8, fewest_members=8), 2, 1.0),
+    ],
 )
-def test_steps_grow_with_the_root_of_the_members(noise: Noise, fewest: float, growth: float) -> None:
+def test_steps_grow_with_the_root_of_the_members_up_to_the_noise(noise: Noise, fewest: float, growth: float) -> None:
     settings = settings_for(noise, n_weights=1, fewest_members=fewest, threshold=None)
     assert settings["max_learning_rate"] == pytest.approx(growth * float(settings["learning_rate"]))
 
@@ -53,7 +62,6 @@ def test_steps_grow_with_the_root_of_the_members(noise: Noise, fewest: float, gr
 def test_only_large_noise_with_a_known_threshold_begins_again() -> None:
     settings = settings_for(LARGE, n_weights=100, fewest_members=2, threshold=360.0)
     assert (settings["restarts"], settings["target_loss"]) == (3, -360.0)
-    choice = noise_for(n_joints=0, is_choice=True, starts_at_zero=True)
-    for noise, threshold in ((LARGE, None), (SMALL, 4800.0), (choice, 475.0)):
+    for noise, threshold in ((LARGE, None), (SMALL, 4800.0), (CHOICE, 475.0)):
         others = settings_for(noise, n_weights=100, fewest_members=2, threshold=threshold)
         assert not {"restarts", "target_loss"} & set(others)
