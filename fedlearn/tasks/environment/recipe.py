@@ -48,7 +48,7 @@ learned sooner in the steps after it."""
 MOST_MEMBERS: Final = 64
 
 LONGEST_STEP: Final = 1.0
-"""As a share of the noise, what steps may grow to as members do."""
+"""What steps may grow to as members do, as a share of the noise."""
 
 RESTARTS: Final = 3
 """Large noise finds a way or none within some fifty steps."""

@@ -75,6 +75,9 @@ LARGEST_SHARE = 16
 LINE_GROWTH = 2
 """How many times larger a population may be where lines are slow, with perturbed weights."""
 
+MOST_TO_ADAM = 2.0
+"""The greatest rate of any optimizer with noise on activations, as a multiple of Adam's, which is high already."""
+
 DEADLINE_S = (5.0, 60.0)
 """The shortest and the longest `time_per_step`. Lines lengthen steps up to half of it, see docs/design/steps.md."""
 
@@ -215,7 +218,10 @@ def _learning_rate(config: RunConfig, facts: _Facts) -> Choice:
         members = min(members, int(config.strategy.time_per_step * _members_per_s(config, facts)))
     reference, why = _reference_rate(config, facts)
     optimizer = optimizer_name(config.optimizer.optimizer)
-    if (ratio := OPTIMIZERS[optimizer].rate_to_adam) != 1.0:
+    ratio = OPTIMIZERS[optimizer].rate_to_adam
+    if config.strategy.perturb == "activations":
+        ratio = min(ratio, MOST_TO_ADAM)
+    if ratio != 1.0:
         reference, why = ratio * reference, f"{why}, times {ratio:g} with {optimizer}"
     factor = growth.factor_of(members)
     rate = _rounded(reference * factor)

@@ -161,10 +161,11 @@ def test_learning_rate_keeps_to_the_largest_one_that_was_given() -> None:
     assert settled(1e7, max_learning_rate=0.5).optimizer.max_learning_rate == 0.5
 
 
+@pytest.mark.parametrize(("given", "most"), [({}, 7.0), (ACTIVATIONS, 2.0)], ids=["weights", "activations"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_each_optimizer_has_its_own_share_of_the_rate(optimizer: str) -> None:
-    ratio = OPTIMIZERS[optimizer].rate_to_adam
-    usual, own = settled(1e7).optimizer, settled(1e7, optimizer=optimizer).optimizer
+def test_each_optimizer_has_its_own_share_of_the_rate(optimizer: str, given: dict[str, Any], most: float) -> None:
+    ratio = min(OPTIMIZERS[optimizer].rate_to_adam, most)
+    usual, own = settled(1e7, **given).optimizer, settled(1e7, optimizer=optimizer, **given).optimizer
     assert own.learning_rate == pytest.approx(ratio * usual.learning_rate, rel=0.005)
     assert own.max_learning_rate == pytest.approx(ratio * usual.max_learning_rate, rel=0.005)
 
