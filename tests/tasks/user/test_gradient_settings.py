@@ -1,7 +1,6 @@
 """What is measured, and settings of runs that measure gradients; the comparison itself is tested with PyTorch."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -55,6 +54,21 @@ def settled(task: type[CountingTask], **given: Any) -> tuple[RunConfig, Reasons]
     return settle(SCHEMA.build(given), objective, DATA, lambda *_: 1000.0)
 
 
+def settled_deep(
+    n_hidden: Mapping[str, int],
+    shapes: Mapping[str, tuple[int, int]],
+    **given: Any,  # noqa: ANN401 (values of any key)
+) -> tuple[RunConfig, Reasons]:
+    """What is settled for tensors of these shapes, which hold so many hidden matrices."""
+
+    class Deep(Sloping):
+        hidden = n_hidden
+
+    tensors = {name: np.ones(shape, dtype=np.float32) for name, shape in shapes.items()}
+    objective = TaskObjective(Deep(tensors, DATA, batch_size=5), seed=1)
+    return settle(SCHEMA.build(given), objective, DATA, lambda *_: 1000.0)
+
+
 def test_gradients_are_measured_where_losses_agree_with_them() -> None:
     config, reasons = settled(Sloping)
     assert config.strategy.measure == "gradients"
@@ -79,11 +93,7 @@ def test_gradients_are_measured_where_losses_agree_with_them() -> None:
 def test_models_with_hidden_matrices_take_steps_by_muon(
     n_hidden: int, given: dict[str, str], chosen: str, rate: float
 ) -> None:
-    class Deep(Sloping):
-        hidden = MappingProxyType({"x": n_hidden})
-
-    objective = TaskObjective(Deep({"x": np.ones((4, 3), dtype=np.float32)}, DATA, batch_size=5), seed=1)
-    config, reasons = settle(SCHEMA.build(given), objective, DATA, lambda *_: 1000.0)
+    config, reasons = settled_deep({"x": n_hidden}, {"x": (4, 3)}, **given)
     assert config.optimizer.optimizer == chosen
     assert config.optimizer.learning_rate == pytest.approx(rate)
     assert config.optimizer.max_learning_rate == (0.04 if chosen == "muon" else 0.02)
@@ -108,11 +118,7 @@ def test_models_with_hidden_matrices_take_steps_by_muon(
 def test_all_but_hidden_matrices_step_less_the_wider_these_are(
     shape: tuple[int, int], n_hidden: int, given: dict[str, str | float], rate: float, matrix_rate: float
 ) -> None:
-    class Wide(Sloping):
-        hidden = MappingProxyType({"x": n_hidden} if n_hidden else {})
-
-    objective = TaskObjective(Wide({"x": np.ones(shape, dtype=np.float32)}, DATA, batch_size=5), seed=1)
-    config, reasons = settle(SCHEMA.build(given), objective, DATA, lambda *_: 1000.0)
+    config, reasons = settled_deep({"x": n_hidden} if n_hidden else {}, {"x": shape}, **given)
     assert config.optimizer.learning_rate == pytest.approx(rate)
     assert config.get("matrix_rate") == matrix_rate
     if not given:
@@ -123,11 +129,7 @@ def test_all_but_hidden_matrices_step_less_the_wider_these_are(
 
 @pytest.mark.parametrize(("given", "decay"), [({}, 0.1), ({"weight_decay": 0.2}, 0.2), ({"learning_rate": 0.03}, 0.0)])
 def test_hidden_matrices_decay_where_nobody_says_how_they_step(given: dict[str, float], decay: float) -> None:
-    class Deep(Sloping):
-        hidden = MappingProxyType({"x": 1})
-
-    objective = TaskObjective(Deep({"x": np.ones((4, 3), dtype=np.float32)}, DATA, batch_size=5), seed=1)
-    config, reasons = settle(SCHEMA.build(given), objective, DATA, lambda *_: 1000.0)
+    config, reasons = settled_deep({"x": 1}, {"x": (4, 3)}, **given)
     assert config.optimizer.weight_decay == decay
     told = "weight_decay = 0.1: hidden matrices would wander where little is left to learn"
     assert (told in [*map(str, reasons)]) == (not given)
@@ -138,23 +140,14 @@ def test_hidden_matrices_decay_where_nobody_says_how_they_step(given: dict[str, 
 def test_hidden_matrices_step_as_far_in_runs_of_any_length(
     width: int, steps: int, rate: float, matrix_rate: float
 ) -> None:
-    class Deep(Sloping):
-        hidden = MappingProxyType({"x": 1})
-
-    objective = TaskObjective(Deep({"x": np.ones((width, width), dtype=np.float32)}, DATA, batch_size=5), seed=1)
-    given = {"steps": steps, "measure": "gradients"}
-    config, _ = settle(SCHEMA.build(given), objective, DATA, lambda *_: 1000.0)
+    config, _ = settled_deep({"x": 1}, {"x": (width, width)}, steps=steps, measure="gradients")
     assert config.optimizer.learning_rate == pytest.approx(rate * 64 / width)
     assert config.get("matrix_rate") == pytest.approx(matrix_rate * width / 64)
 
 
 def test_the_width_is_that_of_the_matrix_in_the_middle() -> None:
-    class Several(Sloping):
-        hidden = MappingProxyType({"x": 1, "y": 1, "z": 1})
-
-    tensors = {name: np.ones((side, side), dtype=np.float32) for name, side in {"x": 64, "y": 128, "z": 512}.items()}
-    objective = TaskObjective(Several(tensors, DATA, batch_size=5), seed=1)
-    config, _ = settle(SCHEMA.build({"measure": "gradients"}), objective, DATA, lambda *_: 1000.0)
+    shapes = {"x": (64, 64), "y": (128, 128), "z": (512, 512)}
+    config, _ = settled_deep(dict.fromkeys(shapes, 1), shapes, measure="gradients")
     assert config.get("matrix_rate") == 3.0
 
 
