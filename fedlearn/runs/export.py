@@ -9,12 +9,11 @@ import msgspec
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.runs.history import StepDone, rebuilt_at
-from fedlearn.runs.run import Run
+from fedlearn.runs.run import Run, lacks_code
 from fedlearn.storage.durable import write_durably
 from fedlearn.storage.logs.columns import columns_of
 from fedlearn.storage.logs.lines import read_lines
 from fedlearn.storage.logs.metrics import StepMetrics
-from fedlearn.tasks.user.record import RecordedExaminer
 
 Format = Literal["safetensors", "onnx", "csv"]
 
@@ -105,7 +104,7 @@ def weights_as(
         "use load_state_dict(..., strict=False)"
     )
     make = {"safetensors": examiner.state_dict, "onnx": examiner.onnx}[form]
-    return make(weights, about), (note,) if isinstance(examiner, RecordedExaminer) else ()
+    return make(weights, about), (note,) if lacks_code(run) else ()
 
 
 def table(metrics: Path) -> tuple[bytes, int]:

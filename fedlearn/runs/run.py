@@ -2,6 +2,7 @@
 
 import shlex
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from fedlearn.storage.journal.segment import segments_in
 from fedlearn.storage.origin import Origin, check_files, load_origin, to_text
 from fedlearn.storage.runs import RunFolder, resolve_run
 from fedlearn.storage.task_file import is_task_file, load_task
+from fedlearn.system.invocation import invocation
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.kind import Kind, Prepared
 from fedlearn.tasks.registry import find_kind, kind_of_task
 from fedlearn.tasks.user.named_task import NamedTask
+from fedlearn.tasks.user.record import RecordedExaminer
 
 KIND_FILE = "kind"
 """The file in the run's data folder that names the kind of its task."""
@@ -171,11 +174,19 @@ def task_flag(folder: RunFolder, config: RunConfig) -> str:
     return "" if kind_of(folder).name == config.run.task else " --task FILE.py:NAME"
 
 
-def needing_task(folder: RunFolder, config: RunConfig, what: str) -> ConfigError:
-    """The refusal to import code that nobody named but the run's folder."""
+def lacks_code(run: Run) -> bool:
+    """Whether figures and films of this run take the code of its task, which nobody has named."""
+    return isinstance(run.prepared.examiner, RecordedExaminer)
+
+
+def needing_task(folder: RunFolder, config: RunConfig, what: str, given: Sequence[str] = ()) -> ConfigError:
+    """The refusal to import code that nobody named but the run's folder, with the command that does, where the words
+    after `fedlearn` are `given`."""
+    flag = task_flag(folder, config)
+    remedy = f"type: {invocation(given[0])} {shlex.join(given[1:])}{flag}" if given else f"add:{flag}"
     return ConfigError(
         f"--task: expected the file of the run's task, since {what} takes its code, and what only a run's folder names "
-        f"is never executed; if you trust it, add:{task_flag(folder, config)}"
+        f"is never executed; if you trust it, {remedy}"
     )
 
 

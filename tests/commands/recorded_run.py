@@ -41,6 +41,7 @@ def options_of(run: Run, **options: Any) -> argparse.Namespace:  # noqa: ANN401 
         "json": False,
         "video": None,
         "task": None,
+        "given": ("sample", "1"),
     } | dict.fromkeys(flags)
     return argparse.Namespace(**({"run": "1", "runs": run.config.run.runs} | others | options))
 

@@ -13,7 +13,7 @@ from fedlearn.es.replica import Replica
 from fedlearn.runs import history
 from fedlearn.runs.best import Step, number_of
 from fedlearn.runs.replaying import replaying
-from fedlearn.runs.run import Run, find, needing_task, task_flag
+from fedlearn.runs.run import Run, find, lacks_code, needing_task
 from fedlearn.tasks.kind import TextExaminer
 from fedlearn.terminal import format_figures, printable
 from fedlearn.terminal.bars import Bar, Bars
@@ -41,8 +41,8 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
 def eval_command(options: argparse.Namespace) -> int:
     """`fedlearn eval RUN`: prints the figures of unperturbed weights on held-out data."""
     chosen = find(options.runs, options.run, task=options.task)
-    if options.task is None and task_flag(chosen.folder, chosen.config):
-        raise needing_task(chosen.folder, chosen.config, "measuring")
+    if lacks_code(chosen):
+        raise needing_task(chosen.folder, chosen.config, "measuring", options.given)
     bars = bars_of(options)
     examiner, weights = chosen.prepared.examiner, replica_at(chosen, options.step, bars)
     with bars.bar("measuring", "bytes") as bar:

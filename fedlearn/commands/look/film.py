@@ -8,7 +8,7 @@ from typing import Any
 
 from fedlearn.commands.look.evaluate import replica_at
 from fedlearn.commands.output import bars_of
-from fedlearn.runs.run import find, needing_task, task_flag
+from fedlearn.runs.run import find, lacks_code, needing_task
 from fedlearn.tasks.film import Film
 from fedlearn.terminal.bars import Bar
 
@@ -21,8 +21,8 @@ def film_command(options: argparse.Namespace) -> int:
     if path.suffix not in ENDINGS:
         raise ValueError(f"--video: expected a file that ends in {' or '.join(ENDINGS)}, got {options.video!r}")
     chosen = find(options.runs, options.run, task=options.task)
-    if options.task is None and task_flag(chosen.folder, chosen.config):
-        raise needing_task(chosen.folder, chosen.config, "drawing")
+    if lacks_code(chosen):
+        raise needing_task(chosen.folder, chosen.config, "drawing", options.given)
     examiner, bars = chosen.prepared.examiner, bars_of(options)
     replica = replica_at(chosen, options.step, bars)
     film = examiner.film(replica.weights)

@@ -142,6 +142,14 @@ class EnvironmentTask(Task):
         )
         return {**usual, **self._settings}
 
+    @property
+    def plain_arguments(self) -> tuple[str, Normalize, int] | None:
+        """The name, `normalize` and `max_steps` by which `environment` makes an equal policy; None where it takes a
+        function or a module too."""
+        if not isinstance(self._env, str) or self._given_policy is not None or self._action is not None:
+            return None
+        return self._env, self._normalize, self._max_steps
+
     @cached_property
     def tensors(self) -> Mapping[str, Float32Array]:
         return {**self._policy.tensors, **self._measured}

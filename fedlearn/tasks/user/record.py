@@ -11,6 +11,7 @@ from fedlearn.es.replica import UInt8Array
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.environment.registered import Registered
 from fedlearn.tasks.kind import Examiner
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.row_masks import RowReader
@@ -26,6 +27,8 @@ class TaskRecord(msgspec.Struct, frozen=True):
     work_per_member: int
     identity: dict[str, str]
     n_blocks: int
+    registered: Registered | None = None
+    """The values by which the task is made again, where no part of it is a user's code."""
 
 
 @final

@@ -8,6 +8,8 @@ import msgspec
 from fedlearn.config import ConfigError, RunConfig
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.blocks import Columns, cut, decode_block, encode_block, n_rows
+from fedlearn.tasks.environment.registered import RegisteredExaminer, registered
+from fedlearn.tasks.environment.task import EnvironmentTask
 from fedlearn.tasks.film import Film
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.kind import DataFolder, Examiner, Kind, Measure, Prepared
@@ -88,6 +90,7 @@ class TaskKind(Kind):
             work_per_member=objective.work_per_member,
             identity=named.identity,
             n_blocks=len(blocks),
+            registered=registered(named.task) if isinstance(named.task, EnvironmentTask) else None,
         )
         files = {_block_file(number): encode_block(block) for number, block in enumerate(blocks)}
         files[RECORD_FILE] = msgspec.json.encode(record)
@@ -107,7 +110,11 @@ class TaskKind(Kind):
         return Prepared(
             config=config,
             objective=RecordedObjective(record, seed=config.run.seed),
-            examiner=RecordedExaminer(record.layout),
+            examiner=(
+                RecordedExaminer(record.layout)
+                if record.registered is None
+                else RegisteredExaminer(record.registered, record.layout)
+            ),
             invitation=Invitation(self.name, config.run.seed, {}, record.identity),
             blocks=blocks,
             steps_per_block=_steps_per_block(config, blocks),

@@ -1,4 +1,6 @@
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -130,7 +132,8 @@ def test_code_that_only_the_runs_folder_names_is_never_run(
     shown = capsys.readouterr()
     assert "this code was run" not in shown.err + shown.out
     if verb == "eval":
-        assert f"if you trust it, add: --task {tmp_path / 'fit.py'}:task" in shown.err
+        typed = f"eval 1 --runs {run.config.run.runs} --task {tmp_path / 'fit.py'}:task"
+        assert re.search(rf"if you trust it, type: \S+ {re.escape(typed)}\n$", shown.err)
     if verb == "export":
         assert "the task's code was not named (--task FILE.py:NAME" in shown.err
         assert (tmp_path / "run-1.safetensors").exists()
@@ -143,7 +146,9 @@ def test_code_of_a_script_is_asked_for(
     created(task_config(tmp_path, task="rnn"), fit_task())  # as where a script made the task
     assert called(*arguments, "--runs", str(tmp_path / "runs")) != 0
     assert "--task: expected the file of the run's task, since" in (said := capsys.readouterr().err)
-    assert said.endswith("if you trust it, add: --task FILE.py:NAME\n")
+    assert said.endswith("--task FILE.py:NAME\n")
+    typed = f"{shlex.join([*arguments, '--runs', str(tmp_path / 'runs')])} --task FILE.py:NAME"
+    assert arguments[0] == "serve" or f" {typed}" in said.partition("if you trust it, type: ")[2]
 
 
 def test_code_that_is_named_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
