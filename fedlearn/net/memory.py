@@ -11,10 +11,10 @@ from fedlearn.wire.tally import Tally
 class MemoryLink:
     """The connections of a client and a server, whose bytes are carried when a method is called."""
 
-    def __init__(self, *, now: float, tally: Tally | None = None) -> None:
-        """`tally` counts what the server sends and receives."""
+    def __init__(self, *, now: float, moments_bytes: int = 0, tally: Tally | None = None) -> None:
+        """`tally` counts what the server sends and receives; `moments_bytes` is the length of a group's moments."""
         self.client = Connection("client", now=now)
-        self.server = Connection("server", now=now, tally=tally)
+        self.server = Connection("server", now=now, moments_bytes=moments_bytes, tally=tally)
 
     def to_server(self, now: float) -> list[Message]:
         """Carries the client's bytes; gives the messages that arrive at the server."""

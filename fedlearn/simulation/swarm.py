@@ -16,6 +16,7 @@ from fedlearn.client.performer import Computed, VolunteerPerformer
 from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Leave, Peer, ServerEffect
 from fedlearn.coordination.work.worker import Worker
+from fedlearn.es.sums.moments import moments_bytes
 from fedlearn.net.memory import MemoryLink
 from fedlearn.server.performer import ServerPerformer
 from fedlearn.server.training.trainer import Trainer
@@ -43,6 +44,7 @@ class Participant:
         task: NamedTask | None,
         clock: Callable[[], float],
         budget: MemoryBudget | None = None,
+        moments_bytes: int = 0,
         tally: Tally | None = None,
     ) -> None:
         # The same name is the same volunteer, and a run in one process gives the same twice.
@@ -55,7 +57,7 @@ class Participant:
             memory_bytes=budget.lent_bytes,
         )
         self.volunteer = VolunteerReplica(threads, task=task, budget=budget)
-        self.link = MemoryLink(now=clock(), tally=tally)
+        self.link = MemoryLink(now=clock(), moments_bytes=moments_bytes, tally=tally)
         self.is_stalled = False
         self.left_by: Leave | None = None
         self.notices: list[str] = []
@@ -148,7 +150,13 @@ class Swarm:
         """Connects a volunteer, which says Hello; 0 threads: all processors."""
         self._last_peer += 1
         participant = Participant(
-            name, threads=threads, task=self._task, clock=self._clock, budget=budget, tally=self._tally
+            name,
+            threads=threads,
+            task=self._task,
+            clock=self._clock,
+            budget=budget,
+            moments_bytes=moments_bytes(self.trainer.layout.n_observed),
+            tally=self._tally,
         )
         self.participants[self._last_peer] = participant
         self._effects += self.coordinator.connected(self._last_peer, self._clock(), nonce=bytes(NONCE_BYTES))

@@ -130,3 +130,8 @@ def test_false_moments_are_found_by_audits(tmp_path: Path, stage_of: StageOf) ->
     verdicts = list(read_lines(run.folder.audits, Verdict))
     assert {verdict.name for verdict in verdicts if not verdict.is_true} == {"volunteer 1"}
     assert stage.followed(honest)[-1] == 20
+
+
+def test_moments_of_many_groups_are_longer_than_other_results(tmp_path: Path, stage_of: StageOf) -> None:
+    stage = stage_of(run_of(tmp_path, steps=2, population_limit=1024, group_size=4), watching()).train()
+    assert stage.swarm.reason == "all 2 steps are done"
