@@ -112,17 +112,52 @@ def test_numbers_are_actions_of_vector_environments(
     np.testing.assert_array_equal(losses_of(many), losses_of(one))
 
 
-def test_observations_of_several_parts_are_flattened(chase: Callable[..., Made]) -> None:
+PLACE, COLOUR = spaces.Box(-np.inf, np.inf, (2,)), spaces.Discrete(3)
+
+
+@pytest.mark.parametrize(
+    ("parts", "observed"),
+    [
+        (spaces.Dict({"place": PLACE, "colour": COLOUR}), lambda seen: {"place": seen, "colour": 1}),
+        (spaces.Tuple((COLOUR, PLACE)), lambda seen: (1, seen)),
+        (spaces.Dict({"all": spaces.Tuple((COLOUR, PLACE))}), lambda seen: {"all": (1, seen)}),
+    ],
+)
+def test_observations_of_several_parts_are_flattened(
+    chase: Callable[..., Made], parts: spaces.Space[Any], observed: Callable[[Any], Any]
+) -> None:
     def make() -> gymnasium.Env[Any, Any]:
-        parts = spaces.Dict({"place": spaces.Box(-np.inf, np.inf, (2,)), "colour": spaces.Discrete(3)})
-        return gymnasium.wrappers.TransformObservation(chase()(), lambda seen: {"place": seen, "colour": 1}, parts)
+        return gymnasium.wrappers.TransformObservation(chase()(), observed, parts)
 
     def policy(arrays: dict[str, Float32Array], observations: Float32Array) -> Float32Array:
         assert observations.shape[1] == 5
         return linear(arrays, observations[:, 3:])
 
     one, many = (environment(env, policy, start=START) for env in (make, copies_of(make)))
-    np.testing.assert_array_equal(losses_of(many), losses_of(one))
+    expected = losses_of(one)
+    np.testing.assert_array_equal(losses_of(many), expected)
+    assert len(set(expected.tolist())) > 4
+
+
+def test_observations_of_several_discrete_numbers_are_one_hot(chase: Callable[..., Made]) -> None:
+    """What is seen is the target, and how far away it is, in whole steps."""
+    seen_as = spaces.MultiDiscrete([8, 16])
+
+    def make() -> gymnasium.Env[Any, Any]:
+        def observed(seen: Any) -> Any:  # noqa: ANN401
+            return np.array([round(seen[1]), np.clip(round(seen[1] - seen[0]), 0, 15)], dtype=np.int64)
+
+        return gymnasium.wrappers.TransformObservation(chase()(), observed, seen_as)
+
+    def policy(arrays: dict[str, Float32Array], observations: Float32Array) -> Float32Array:
+        np.testing.assert_array_equal(observations[:, :8].sum(axis=1), 1.0)
+        np.testing.assert_array_equal(observations[:, 8:].sum(axis=1), 1.0)
+        return linear(arrays, observations @ np.arange(24, dtype=np.float32)[:, np.newaxis] * np.ones(2, np.float32))
+
+    one, many = (environment(env, policy, start=START, normalize=False) for env in (make, copies_of(make)))
+    expected = losses_of(one)
+    np.testing.assert_array_equal(losses_of(many), expected)
+    assert len(set(expected.tolist())) > 2
 
 
 def test_a_vector_environment_with_one_seed_for_all_is_refused() -> None:
