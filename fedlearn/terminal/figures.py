@@ -9,7 +9,7 @@ from fedlearn.storage.logs.metrics import StepMetrics
 def format_step(metrics: StepMetrics, run_left_s: float | None, unit: str) -> str:
     """One line: step, loss, the figures that are for the terminal, volunteers, speed in units of work, and the training
     time left where it is limited."""
-    loss = format_figures(metrics.shown) if metrics.shown else "no loss"
+    loss = format_shown(metrics) or "no loss"
     figures = "".join(
         f"  {FIGURES[name].label} {format_share(value) if FIGURES[name].unit == 'share' else f'{value:.4g}'}"
         for name, value in metrics.figures.items()
@@ -19,6 +19,13 @@ def format_step(metrics: StepMetrics, run_left_s: float | None, unit: str) -> st
     speed = format_count(metrics.work_per_s)
     volunteers = counted(metrics.volunteers, "volunteer")
     return f"step {metrics.step:>5}  {loss}{figures}  {volunteers}  {speed:>5} trial-{unit}/s{left}"
+
+
+def format_shown(metrics: StepMetrics) -> str:
+    """The loss of a step as people read it; a return or reward, which is minus the loss, has its spread with it."""
+    shown = format_figures(metrics.shown)
+    is_return = metrics.loss is not None and [*metrics.shown.values()] == [-metrics.loss]
+    return f"{shown} ± {metrics.loss_spread:.4g}" if is_return and metrics.loss_spread is not None else shown
 
 
 def format_figures(figures: Mapping[str, float]) -> str:

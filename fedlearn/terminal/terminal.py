@@ -21,7 +21,7 @@ from fedlearn.terminal.drawing import (
     show_block,
     work_in_words,
 )
-from fedlearn.terminal.figures import counted, format_figures, format_step
+from fedlearn.terminal.figures import counted, format_figures, format_shown, format_step
 from fedlearn.terminal.screen import Screen, mode_on
 
 BLOCK_INTERVAL_S = 0.4
@@ -185,7 +185,7 @@ class Terminal(Callback):
     def _block(self, width: int, now: float) -> LiveBlock:
         assert self._begun is not None
         metrics = self._last
-        loss = Loss(format_figures(metrics.shown), self._curve) if metrics is not None and metrics.shown else None
+        loss = Loss(format_shown(metrics), self._curve) if metrics is not None and metrics.shown else None
         facts = [("machines", self._machines(width - LABEL_COLUMNS - 1))]
         if self._status is not None and self._status.state == "paused":
             ending = "; the open step still ends" if self._status.open_step is not None else ""

@@ -75,6 +75,14 @@ def test_variance_left_is_a_curve_where_it_is_known(page: "Page", run: Run) -> N
     expect(page.locator("#curve")).to_have_attribute("aria-label", re.compile(r"variance left .*0\.125"))
 
 
+def test_a_return_has_its_spread_with_it(page: "Page", run: Run) -> None:
+    figures = page.locator("#figures")
+    playwright.expect(figures).to_contain_text("3,000")
+    playwright.expect(figures).not_to_contain_text("±")
+    show_status(run, step=3000, loss=-212.0, shown={"return": 212.0}, figures={"loss_spread": 35.25})
+    playwright.expect(figures).to_contain_text(re.compile(r"return\s*212\.000\s*± 35\.250"))
+
+
 def test_prompt_is_answered_as_text_and_nothing_else_is_obeyed(page: "Page") -> None:
     expect = playwright.expect
     expect(page.locator("#send")).to_be_visible()

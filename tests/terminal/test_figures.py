@@ -1,3 +1,7 @@
+from typing import Any
+
+import pytest
+
 from fedlearn.terminal.figures import (
     counted,
     format_bytes,
@@ -40,3 +44,18 @@ def test_line_of_a_step_says_the_variance_left_where_it_is_known() -> None:
     assert format_step(step_metrics(7, variance_left=0.008), 600.0, "tokens") == (
         "step     7  3.600 bits/character  variance left 0.8 %  1 volunteer     1k trial-tokens/s  10 min left"
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"shown": {"return": 212.0}, "loss": -212.0, "loss_spread": 35.264}, "return 212 ± 35.26"),
+        ({"shown": {"return": 0.0}, "loss": 0.0, "loss_spread": 1.5}, "return 0 ± 1.5"),
+        ({"shown": {"return": 212.0}, "loss": -212.0}, "return 212"),
+        ({"shown": {"loss": 0.5}, "loss": 0.5, "loss_spread": 0.1}, "loss 0.5"),
+        ({"shown": {"bits_per_character": 3.6}, "loss": 2.5, "loss_spread": 0.1}, "3.600 bits/character"),
+        ({"shown": {}, "loss": None, "loss_spread": 0.1}, "no loss"),
+    ],
+)
+def test_a_return_has_its_spread_with_it(changes: dict[str, Any], said: str) -> None:
+    assert f"  {said}  1 volunteer" in format_step(step_metrics(7, **changes), None, "episodes")

@@ -47,11 +47,13 @@ function figures() {
   if (!history) return;
   const last = (name) => history.curve.mean[name].at(-1);
   const shown = Object.entries(status?.shown ?? {})[0] ?? [history.shown, last("shown")];
+  // A return or reward is minus the loss, so that the spread of losses is its own.
+  const spread = shown[1] != null && shown[1] === -(status?.loss ?? NaN) ? status.figures.loss_spread : null;
   const held = history.validation.at(-1)?.figures ?? {};
   const { step, seconds, work } = history.curve.axes;
   const unit = status?.unit ? `trial-${status.unit}` : "work";
   const entries = [
-    [words(shown[0] || "loss"), exact(shown[1]), ""],
+    [words(shown[0] || "loss"), exact(shown[1]), spread == null ? "" : `± ${exact(spread)}`],
     ...Object.entries(held).map(([name, value]) => [name === shown[0] ? "on held-out text" : `${words(name)}, held out`, exact(value), ""]),
     ["steps", whole(status?.step ?? (step.at(-1) ?? -1) + 1), status?.steps ? `of ${whole(status.steps)}` : ""],
     ["volunteers", whole(status?.n_volunteers ?? 0), ""],
