@@ -47,7 +47,7 @@ class Copies:
         if isinstance(cast(object, self.first), VectorEnv):
             raise ValueError(
                 "env: expected a function of the number of episodes where it makes a vector environment, such as "
-                "lambda n: gymnasium.make_vec(NAME, n), got one without a parameter"
+                "lambda n: gymnasium.make_vec(NAME, n, vectorization_mode='sync'), got one without a parameter"
             )
         self.action_space = self.first.action_space
         self.observe, self.observation_shape = observer(self.first.observation_space)
@@ -174,6 +174,13 @@ def environments(make: MakeEnv, *, is_drawn: bool = False) -> Copies | Vectors:
     Raises:
         ValueError: it makes none.
     """
+    if not isinstance(make, str) and not callable(given := cast(object, make)):
+        many = isinstance(given, VectorEnv)
+        example = "lambda n: gymnasium.make_vec(NAME, n, vectorization_mode='sync')" if many else "lambda: MyEnv()"
+        raise ValueError(
+            f"env: expected a name that gymnasium has, or a function that makes an environment, such as {example}, "
+            f"got {given!r}; so many are made as episodes are played side by side"
+        )
     if not isinstance(make, str) and _takes_a_number(make):
         return Vectors(cast(MakeVector, make))
     return Copies(cast("str | MakeOne", make), is_drawn=is_drawn)

@@ -184,6 +184,29 @@ def test_a_function_without_a_number_makes_one_environment(chase: Callable[..., 
     assert isinstance(environments(lambda _=3: chase()()), Copies)
     with pytest.raises(ValueError, match=r"env: expected a function of the number of episodes .* without a parameter"):
         environments(lambda: chase_in_arrays(4))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"such as lambda n: gymnasium.make_vec\(NAME, n, vectorization_mode='sync'\)"):
+        environments(lambda: gymnasium.make_vec("CartPole-v1", num_envs=8))  # type: ignore[arg-type]
+
+
+def test_environments_that_are_made_already_are_refused(chase: Callable[..., Made], chase_in_arrays: Arrays) -> None:
+    for env, example in (
+        (chase()(), r"lambda: MyEnv\(\)"),
+        (chase_in_arrays(4), r"lambda n: gymnasium.make_vec\(NAME"),
+    ):
+        with pytest.raises(
+            ValueError, match=f"a function that makes an environment, such as {example}.*, got .*; so many"
+        ):
+            environments(env)  # type: ignore[arg-type]
+
+
+def test_gymnasiums_own_vectors_return_what_a_name_returns() -> None:
+    def many(n: int) -> VectorEnv[Any, Any, Any]:
+        return gymnasium.make_vec("CartPole-v1", n, vectorization_mode="sync")
+
+    one, vectors = (environment(env, episodes=2) for env in ("CartPole-v1", many))
+    expected = losses_of(one)
+    np.testing.assert_array_equal(losses_of(vectors), expected)
+    assert len(set(expected.tolist())) > 2
 
 
 def test_a_function_of_a_number_makes_so_many(chase: Callable[..., Made], chase_in_arrays: Arrays) -> None:
