@@ -95,7 +95,7 @@ def settle_gradients(
     """The configuration of a run that measures gradients, with a value for each automatic key, and the reasons."""
     config = config.replace({"group_size": 1, "sigma": UNUSED_SIGMA})
     chosen = list(reasons)
-    if config.server.seats and not config.strategy.local_steps:
+    if (config.server.seats or config.server.shards > 1) and not config.strategy.local_steps:
         config = config.replace({"local_steps": 1})
         chosen.append(Reason("the seats of a crew take each step together", "local_steps", "1"))
     if config.optimizer.optimizer == "auto" and (n_hidden := sum(spec.n_hidden for spec in objective.layout.tensors)):
@@ -187,8 +187,6 @@ def _names_noise(config: RunConfig) -> str:
         ("antithetic", strategy.antithetic, strategy.antithetic),
         ("rank", strategy.rank, strategy.rank != 1),
         ("fitness_shaping", strategy.fitness_shaping, strategy.fitness_shaping != "normalized"),
-        ("exchange", strategy.exchange, strategy.exchange != "replay"),
-        ("shards", config.server.shards, config.server.shards > 1),
     )
     return next((f"{key} = {str(value).lower()}" for key, value, is_tied in ties if is_tied), "")
 

@@ -159,7 +159,6 @@ def test_the_width_is_that_of_the_matrix_in_the_middle() -> None:
         (Sloping, {"sigma": 0.5}, "measure = losses: sigma = 0.5 goes with noise"),
         (Sloping, {"group_size": 4}, "measure = losses: group_size = 4 goes with noise"),
         (Sloping, {"antithetic": True}, "measure = losses: antithetic = true goes with noise"),
-        (Sloping, {"shards": 2}, "measure = losses: shards = 2 goes with noise"),
         (Sloping, {"rank": 0}, "measure = losses: rank = 0 goes with noise"),
     ],
 )
@@ -170,6 +169,13 @@ def test_losses_are_measured_elsewhere_and_the_reason_is_given(
     assert config.strategy.measure == "losses"
     assert str(reasons[0]) == why
     assert strategy_of(config).perturbation.space == "weights"
+
+
+@pytest.mark.parametrize("given", [{"exchange": "auto"}, {"exchange": "sum"}, {"shards": 2}], ids=str)
+def test_how_sums_travel_and_what_is_cut_say_nothing_of_noise(given: Mapping[str, Any]) -> None:
+    config, _ = settled(Sloping, **given)
+    assert config.strategy.measure == "gradients"
+    assert strategy_of(config).perturbation.is_summed
 
 
 def test_nothing_is_said_of_tasks_that_have_no_gradient_at_all() -> None:
@@ -246,6 +252,13 @@ def test_local_steps_change_nothing_but_how_long_a_step_may_take(local_steps: in
     assert strategy_of(config).local_steps == local_steps
     assert strategy_of(config).perturbation == GRADIENTS
     assert "local_steps" not in [reason.key for reason in reasons]
+
+
+@pytest.mark.parametrize("wanted", [{"seats": 2}, {"shards": 2}], ids=str)
+def test_the_seats_of_a_crew_take_each_step_together(wanted: Mapping[str, int]) -> None:
+    config, reasons = settled(Sloping, **wanted)
+    assert config.strategy.local_steps == 1
+    assert "local_steps = 1: the seats of a crew take each step together" in map(str, reasons)
 
 
 def test_whoever_wants_local_steps_is_told_why_losses_have_none() -> None:
