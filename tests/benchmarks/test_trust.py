@@ -28,10 +28,12 @@ def test_honest_volunteers_of_a_graph_are_compared_and_nobody_is_accused(read_js
 
 
 @needs_digits
-def test_machines_that_round_otherwise_are_hardly_apart_after_a_step(read_json: ReadJson) -> None:
-    (row,) = read_json("local_step_audits", "--models", "mlp", "--local-steps", "2", "--ways", "2")["rows"]
-    assert (row["model"], row["local_steps"], row["ways"]) == ("mlp", 2, 2)
-    assert row["mean_of_sums"] <= row["greatest_of_sums"] < 1
+@pytest.mark.parametrize(("local_steps", "machine"), [(1, "plain"), (2, "double")])
+def test_machines_that_round_otherwise_are_hardly_apart(local_steps: int, machine: str, read_json: ReadJson) -> None:
+    given = ("--models", "mlp", "--local-steps", str(local_steps), "--groups", "2", "--machines", machine)
+    (row,) = read_json("gradient_audits", *given)["rows"]
+    assert (row["machines"], row["local_steps"], row["groups"], row["accused"]) == (machine, local_steps, 2, 0)
+    assert 0 < row["mean_of_sums"] <= row["greatest_of_sums"] < 1
     assert row["mean_of_losses"] <= row["greatest_of_losses"] < 1
 
 
