@@ -47,7 +47,7 @@ GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("set", "manage.orders", "change a setting of a running server"),
         ("checkpoint", "manage.orders", "let a running server write a checkpoint now"),
         ("send-away", "manage.orders", "let a running server send a volunteer away"),
-        ("finish", "manage.orders", "end a run after its open step, as if it had been its last"),
+        ("finish", "manage.orders", "end a run, after some steps in which its learning rate falls"),
         ("stop", "manage.orders", "stop a running server, as Ctrl-C does"),
         ("rollback", "manage.rollback", "take a run back to an earlier step"),
     ),

@@ -212,7 +212,7 @@ class BossMan(Callback):
     def _stop(self) -> None:
         if self._begun is not None and self._begun.folder is not None:
             # Volunteers of a server that was stopped would wait for it; with all steps done they leave.
-            give(RunFolder(self._begun.folder).orders, Finish(by=NAME) if self._step else Stop(by=NAME))
+            give(RunFolder(self._begun.folder).orders, Finish(by=NAME, steps=0) if self._step else Stop(by=NAME))
 
     async def _first_of(self, wanted: Coroutine[Any, Any, T]) -> T:
         """What is wanted, unless the run ends before.

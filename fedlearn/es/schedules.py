@@ -23,6 +23,9 @@ LEAST_SIGMA = 0.1
 
 MOST_FACTOR = 1000.0
 
+STAGES = 20
+"""The most stages in which a rate falls that is told to."""
+
 
 class Schedule(msgspec.Struct, frozen=True):
     """The schedules of a run, and its ends; 0 steps or 0 seconds means no such end."""
@@ -54,6 +57,17 @@ def parse_factors(text: str) -> tuple[tuple[int, float], ...]:
         if not 0.0 <= found[-1][1] <= MOST_FACTOR:
             raise ValueError(f"expected factors from 0 to {MOST_FACTOR:g}, got {word!r}")
     return tuple(found)
+
+
+def falling(factors: tuple[tuple[int, float], ...], start: int, n_steps: int) -> str:
+    """The factors as a text that `parse_factors` takes, but that they fall to 0 in `n_steps` steps from `start` on."""
+    earlier = [(step, factor) for step, factor in factors if step < start]
+    held = next((factor for step, factor in reversed(factors) if step <= start), 1.0)
+    n_stages = min(n_steps, STAGES)
+    stages = [
+        (start + n_steps * stage // n_stages, held * (1.0 - (stage + 0.5) / n_stages)) for stage in range(n_stages)
+    ]
+    return " ".join(f"{step}:{factor:.4g}" for step, factor in (*earlier, *stages))
 
 
 def progress(schedule: Schedule, step: int, elapsed_s: float) -> float:

@@ -62,7 +62,10 @@ class Set(_Given, frozen=True, tag="set"):
 
 
 class Finish(_Given, frozen=True, tag="finish"):
-    """End after the open step, as if the run had been given no more steps than these."""
+    """End after the open step, as if the run had been given no more steps than these, or after some more."""
+
+    steps: Annotated[int, Meta(ge=0)] | None = None
+    """Further steps in which the learning rate falls to 0; None: as many as suit the run."""
 
 
 class Stop(_Given, frozen=True, tag="stop"):

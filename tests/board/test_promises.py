@@ -154,7 +154,7 @@ def test_run_is_not_finished_before_the_question_is_answered(page: "Page", addre
 
     page.once("dialog", decline)
     page.click("[data-order=finish]")
-    assert asked == ["End the run after its open step?"]
+    assert asked == ["End the run? If its learning rate has not fallen yet, it does so first, in a tenth of its steps."]
     playwright.expect(page.locator("#order-note")).to_be_empty()
 
 

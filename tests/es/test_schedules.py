@@ -6,9 +6,11 @@ import pytest
 from fedlearn.es.schedules import (
     HOLD_STEPS,
     LEAST_SIGMA,
+    STAGES,
     Decay,
     LearningRateSchedule,
     Schedule,
+    falling,
     learning_rate_factor,
     parse_factors,
     progress,
@@ -73,6 +75,23 @@ def test_a_long_warm_up_reaches_the_full_rate_before_it_falls() -> None:
     schedule = Schedule(learning_rate="inverse-sqrt", warmup_steps=10 * HOLD_STEPS)
     factors = [learning_rate_factor(schedule, step, 0.0) for step in range(20 * HOLD_STEPS)]
     assert max(factors) == 1.0 == factors[10 * HOLD_STEPS - 1]
+
+
+def test_a_rate_that_is_told_to_falls_evenly_to_0_from_what_it_was() -> None:
+    earlier = ((0, 2.0), (50, 0.5), (110, 3.0))
+    factors = parse_factors(falling(earlier, 100, 1000))
+    assert factors[:2] == earlier[:2]
+    schedule = Schedule(learning_rate="inverse-sqrt", factors=factors)
+    held = Schedule(learning_rate="inverse-sqrt")
+    shares = [learning_rate_factor(schedule, step, 0.0) / learning_rate_factor(held, step, 0.0) for step in range(1100)]
+    assert shares[99] == 0.5
+    assert shares[100:] == pytest.approx([0.5 * (1.0 - done / 1000) for done in range(1000)], abs=0.5 / STAGES)
+    assert len(factors) == 2 + STAGES
+
+
+@pytest.mark.parametrize(("n_steps", "text"), [(0, "0:2"), (1, "0:2 7:1"), (2, "0:2 7:1.5 8:0.5")])
+def test_few_steps_are_few_stages(n_steps: int, text: str) -> None:
+    assert falling(((0, 2.0),), 7, n_steps) == text
 
 
 def test_warm_up_does_not_touch_sigma() -> None:

@@ -56,6 +56,20 @@ def test_bound_of_the_journal_and_the_time_of_samples_change_at_once(config: Run
     trainer.close()
 
 
+def test_run_that_is_told_to_finish_lets_its_rate_fall_and_writes_each_change_down(config: RunConfig) -> None:
+    run, operator = created(config), Mock(spec=RunOperator)
+    trainer, _ = Trainer.open(run)
+    assert trainer.finish(operator, 4, 2, 3.0) == 6
+    plan, strategy, _ = operator.change.call_args.args
+    assert plan.steps == strategy.schedule.steps == 6
+    assert strategy.schedule.learning_rate == "inverse-sqrt", "as before, and not as if the end had always been known"
+    assert strategy.schedule.factors == ((4, 0.75), (5, 0.25))
+    trainer.close()
+    written = {change.key: change.value for change in read_lines(run.folder.changes, Change)}
+    factors = {"learning_rate_schedule": "inverse-sqrt", "learning_rate_factors": "4:0.75 5:0.25"}
+    assert written == {"steps": 6, **factors}
+
+
 def test_refused_setting_changes_nothing(config: RunConfig) -> None:
     run, operator = created(config), Mock(spec=RunOperator)
     trainer, _ = Trainer.open(run)

@@ -47,8 +47,20 @@ SILENT_S = 3.0
 """Seconds after which a person is told the reason of the wait."""
 
 
-add_pause = add_go_on = add_checkpoint = add_finish = add_stop = add_run
+add_pause = add_go_on = add_checkpoint = add_stop = add_run
 """Verbs that need to know no more than the run."""
+
+
+def add_finish(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `fedlearn finish`."""
+    add_run(parser)
+    parser.add_argument(
+        "--steps",
+        type=int,
+        metavar="N",
+        help="further steps, in which the learning rate falls to 0 (default: a tenth of all steps where volunteers sum "
+        "gradients and no end was set, else 0)",
+    )
 
 
 def add_send_away(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +76,7 @@ def add_set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("value", metavar="VALUE", help="its value from the next step on that is opened")
 
 
-def _command(order: type[Pause | GoOn | WriteCheckpoint | Finish | Stop]) -> Callable[[argparse.Namespace], int]:
+def _command(order: type[Pause | GoOn | WriteCheckpoint | Stop]) -> Callable[[argparse.Namespace], int]:
     """The command of a verb that knows no more than its run."""
     return lambda options: _order(options, order(_by()))
 
@@ -72,9 +84,13 @@ def _command(order: type[Pause | GoOn | WriteCheckpoint | Finish | Stop]) -> Cal
 pause_command = _command(Pause)
 go_on_command = _command(GoOn)
 checkpoint_command = _command(WriteCheckpoint)
-finish_command = _command(Finish)
 stop_command = _command(Stop)
 """Commands that return once the order is carried out: the step or the run has ended, the checkpoint is written."""
+
+
+def finish_command(options: argparse.Namespace) -> int:
+    """`fedlearn finish RUN`: returns once the run has ended."""
+    return _order(options, Finish(_by(), options.steps))
 
 
 def send_away_command(options: argparse.Namespace) -> int:

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from fedlearn.config import LARGEST_OF, ConfigError, RunConfig, Schema, flag_of, resume_config
 from fedlearn.config.nearest import did_you_mean
 from fedlearn.es.optimizers import HYPERPARAMETERS
+from fedlearn.es.schedules import falling
 from fedlearn.storage.logs.changes import Change, as_written
+from fedlearn.tasks.strategy import strategy_of
 
 AT_WORK = frozenset(
     {
@@ -36,6 +38,35 @@ AT_WORK = frozenset(
         *HYPERPARAMETERS,
     }
 )
+
+
+FALL_OF_PAST = 9
+"""Earlier steps for each step in which the rate falls to 0, in a run by sums of gradients that did not know its end."""
+
+
+def settings_of_end(config: RunConfig, end: int, more: int | None) -> dict[str, str]:
+    """The settings by which a run ends `more` steps after the step `end`, and lets its rate fall to 0 in these.
+
+    None stands for as many as suit the run: a tenth of all its steps where sums of gradients had no end to fall
+    towards, else 0.
+
+    Raises:
+        ConfigError: the run has an end, towards which its rate falls anyway.
+    """
+    if more and config.has_end:
+        raise ConfigError(
+            f"finish: expected no further steps in a run whose end is set, towards which its rate falls, got {more}; "
+            "change the end with: fedlearn set RUN steps N"
+        )
+    strategy = strategy_of(config)
+    if more is None:
+        more = 0 if config.has_end or not strategy.perturbation.is_summed else -(-end // FALL_OF_PAST)
+    settings = {"steps": str(end + more)}
+    if more:
+        # With an end the schedule would be another one, which begins to fall long before.
+        settings["learning_rate_schedule"] = strategy.schedule.learning_rate
+        settings["learning_rate_factors"] = falling(strategy.schedule.factors, end, more)
+    return settings
 
 
 def changes_of(before: RunConfig, after: RunConfig, ordered: str, *, step: int, time: float) -> list[Change]:

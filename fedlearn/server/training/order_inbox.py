@@ -47,6 +47,13 @@ class Office(Protocol):
             ConfigError: the setting cannot change, or the value is out of its range.
         """
 
+    def finish(self, operator: RunOperator, end: int, more: int | None, now: float) -> int:
+        """Ends the run `more` steps after the step `end`, None: as many as suit it; gives the step that it ends at.
+
+        Raises:
+            ConfigError: the run can't take further steps.
+        """
+
     def feed(self, operator: RunOperator, columns: Columns, n_members: int, now: float) -> list[ServerEffect]:
         """Opens a step of so many members on these data; 0 members: as many as the settings say."""
 
@@ -140,8 +147,8 @@ class OrderInbox:
                     sentence = self._office.change(self._operator, key, value, shell.now())
                     shell.say(f"{by} changed {sentence}")
                     self._save(file, f"{sentence}, from the next step on; ", shell)
-                case Finish(by):
-                    self._finish(file, by, shell)
+                case Finish(by, steps):
+                    self._finish(file, by, steps, shell)
                 case Stop(by):
                     self._done(file, "the server stops")
                     shell.perform(self._operator.stop(by))
@@ -165,13 +172,14 @@ class OrderInbox:
         shell.perform(self._operator.go_on(by, shell.now()))
         self._done(file, f"it goes on from step {self._office.step}")
 
-    def _finish(self, file: OrderFile, by: str, shell: OrderShell) -> None:
+    def _finish(self, file: OrderFile, by: str, more: int | None, shell: OrderShell) -> None:
         """Ends the run after a step: a run that may take no other step is complete, with all that follows from that."""
         if (end := self._operator.next_end) == 0:
             raise ValueError("finish: expected a run that has taken a step, got none; stop it instead")
-        self._office.change(self._operator, "steps", str(end), shell.now())
-        shell.say(f"{by} finishes the run at step {end}")
-        self._done(file, f"it ends at step {end}")
+        last = self._office.finish(self._operator, end, more, shell.now())
+        falls = f", to which the learning rate falls from step {end} on" if last > end else ""
+        shell.say(f"{by} finishes the run at step {last}{falls}")
+        self._done(file, f"it ends at step {last}{falls}")
 
     def _save(self, file: OrderFile, before: str, shell: OrderShell) -> None:
         """Writes a checkpoint as work, between two steps."""

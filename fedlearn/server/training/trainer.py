@@ -30,7 +30,7 @@ from fedlearn.net.address import Address, is_loopback
 from fedlearn.runs.history import Rebuilt, StepDone, rebuilt_at
 from fedlearn.runs.ledger import read_credit, reputations_of
 from fedlearn.runs.run import Run
-from fedlearn.server.training.changing import changed, changes_of, told
+from fedlearn.server.training.changing import changed, changes_of, settings_of_end, told
 from fedlearn.server.training.examination import Examination, examine
 from fedlearn.server.training.feed import Feed
 from fedlearn.server.training.figures import step_metrics
@@ -178,6 +178,17 @@ class Trainer(Keeper):
         operator.change(self._plan, strategy_of(config), now)
         self._journal.keep(journal_bytes_kept(config.run))
         return told(config, name, changes)
+
+    def finish(self, operator: RunOperator, end: int, more: int | None, now: float) -> int:
+        """Ends the run `more` steps after the step `end`, None: as many as suit it; gives the step that it ends at.
+
+        Raises:
+            ConfigError: the run has an end already, towards which its rate falls.
+            StorageError: a change cannot be written down.
+        """
+        for key, text in settings_of_end(self.run.config, end, more).items():
+            self.change(operator, key, text, now)
+        return self.run.config.run.steps
 
     def feed(self, operator: RunOperator, columns: Columns, n_members: int, now: float) -> list[ServerEffect]:
         """Opens a step of so many members on these data; 0 members: as many as the settings say."""

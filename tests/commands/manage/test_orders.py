@@ -201,7 +201,7 @@ def test_finish_returns_once_the_last_step_and_the_server_have_ended(
 
     monkeypatch.setattr(module, "live_status", ends_later)
     show(folder, state="ended", reason="all 9 steps are done", step=9)
-    assert finish_command(options_of(folder)) == 0
+    assert finish_command(options_of(folder, steps=None)) == 0
     assert len(looks) == 6
     shown = capsys.readouterr()
     assert shown.err == "it ends at step 9; Ctrl-C ends the wait, not the order\n"
@@ -215,7 +215,7 @@ def test_server_that_finishes_before_it_answers_has_finished(
         show(folder, state="ended", reason="all 9 steps are done", step=9)
 
     with answering(folder, end):
-        assert finish_command(options_of(folder)) == 0
+        assert finish_command(options_of(folder, steps=None)) == 0
     assert capsys.readouterr().out == "run 1: all 9 steps are done, at step 9\n"
 
 
@@ -229,15 +229,21 @@ def test_server_that_ends_before_it_takes_the_order_has_not_finished(
         return STATUS if len(looks) == 1 else None
 
     monkeypatch.setattr(module, "live_status", is_gone_at_the_second_look)
-    assert finish_command(options_of(folder)) == 1
+    assert finish_command(options_of(folder, steps=None)) == 1
     assert capsys.readouterr().err == "run 1: the server ended before it answered\n"
 
 
 def test_refused_finish_does_not_wait_for_an_end(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     with answering(folder, lambda: Answer(False, "no")) as taken:
-        assert finish_command(options_of(folder)) == 1
+        assert finish_command(options_of(folder, steps=None)) == 1
     assert taken == [Finish("ada")]
     assert capsys.readouterr().err == "run 1: no\n"
+
+
+def test_finish_may_say_in_how_many_steps_the_rate_falls(folder: RunFolder) -> None:
+    with answering(folder, lambda: Answer(False, "no")) as taken:
+        assert finish_command(options_of(folder, steps=7)) == 1
+    assert taken == [Finish("ada", 7)]
 
 
 def test_server_that_does_not_end_is_told(

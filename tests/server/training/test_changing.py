@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from fedlearn.config import ConfigError, Schema
-from fedlearn.server.training.changing import AT_WORK, changed
+from fedlearn.es.schedules import falling
+from fedlearn.server.training.changing import AT_WORK, changed, settings_of_end
 from fedlearn.tasks.rnn.options import RnnOptions
 from tests.run_folders import rnn_config
 
@@ -52,6 +53,33 @@ def test_value_is_read_as_a_resumed_runs_flag_would_be(
 def test_what_can_not_change_is_refused_with_the_reason(tmp_path: Path, key: str, text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         changed(rnn_config(tmp_path), key, text)
+
+
+@pytest.mark.parametrize(
+    ("measure", "end", "more", "expected"),
+    [
+        ("gradients", 90, None, {"steps": "100", "learning_rate_schedule": "inverse-sqrt"}),
+        ("gradients", 1, None, {"steps": "2", "learning_rate_schedule": "inverse-sqrt"}),
+        ("losses", 90, 3, {"steps": "93", "learning_rate_schedule": "inverse-sqrt"}),
+        ("losses", 90, None, {"steps": "90"}),
+        ("gradients", 90, 0, {"steps": "90"}),
+    ],
+)
+def test_a_run_without_an_end_lets_its_rate_fall_before_it_ends(
+    tmp_path: Path, measure: str, end: int, more: int | None, expected: dict[str, str]
+) -> None:
+    config = rnn_config(tmp_path, measure=measure, group_size=1 if measure == "gradients" else 4)
+    settings = settings_of_end(config, end, more)
+    factors = settings.pop("learning_rate_factors", "")
+    assert settings == expected
+    assert factors == falling((), end, int(expected["steps"]) - end)
+
+
+def test_a_run_that_has_an_end_falls_towards_that(tmp_path: Path) -> None:
+    config = rnn_config(tmp_path, measure="gradients", group_size=1, steps=500)
+    assert settings_of_end(config, 90, None) == settings_of_end(config, 90, 0) == {"steps": "90"}
+    with pytest.raises(ConfigError, match=r"finish: expected no further steps in a run whose end is set.*, got 7"):
+        settings_of_end(config, 90, 7)
 
 
 def test_all_that_a_resumed_run_may_change_changes_at_work_but_what_a_server_starts_with() -> None:

@@ -43,13 +43,15 @@ class Office:
     step = 7
 
     def change(self, operator: RunOperator, key: str, text: str, now: float) -> str:
-        if key == "steps":
-            operator.change(msgspec.structs.replace(PLAN, steps=int(text)), STRATEGY, now)
-            return ""
         if key != "sigma":
             raise ConfigError(f"{key}: expected sigma")
         operator.change(PLAN, STRATEGY, now)
         return f"{key}: {text}, it was 1"
+
+    def finish(self, operator: RunOperator, end: int, more: int | None, now: float) -> int:
+        last = end + (more or 0)
+        operator.change(msgspec.structs.replace(PLAN, steps=last), STRATEGY, now)
+        return last
 
     def feed(self, operator: RunOperator, columns: Columns, n_members: int, now: float) -> list[ServerEffect]:
         del operator, now
@@ -167,6 +169,12 @@ def test_run_is_finished_where_it_stands_if_no_step_is_open(scene: Scene) -> Non
     assert scene.said == ["Ada finishes the run at step 7"]
     scene.perform(scene.coordinator.tick(1.0))
     assert scene.effects[-1] == EndRun("all 7 steps are done")
+
+
+def test_run_that_is_finished_may_let_its_rate_fall_first(scene: Scene) -> None:
+    falls = "step 10, to which the learning rate falls from step 7 on"
+    assert scene.answer(Finish("Ada", steps=3)) == Answer(True, f"it ends at {falls}")
+    assert scene.said == [f"Ada finishes the run at {falls}"]
 
 
 def test_open_step_is_the_last_of_a_run_that_is_finished(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
