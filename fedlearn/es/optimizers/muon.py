@@ -46,6 +46,7 @@ class Muon(Optimizer, frozen=True, array_like=True, tag="muon"):
     """The optimizer Muon for hidden matrices, and Adam for embeddings, heads, vectors, and small matrices."""
 
     rate_to_adam: ClassVar[float] = 7.0
+    usual_decay: ClassVar[float] = 0.1
     by_matrix: ClassVar[bool] = True
 
     matrix_rate: Annotated[

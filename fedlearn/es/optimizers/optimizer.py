@@ -68,6 +68,8 @@ class Optimizer(msgspec.Struct, frozen=True, array_like=True):
 
     rate_to_adam: ClassVar[float] = 1.0
     """The usual learning rate as a multiple of Adam's, by which a run chooses the rate."""
+    usual_decay: ClassVar[float] = 0.0
+    """The weight decay of a run by sums of gradients that chooses its rate, where none is given."""
     by_matrix: ClassVar[bool] = False
     """Whether the step of an element of a hidden matrix depends on the whole matrix."""
     gathers: ClassVar[bool] = False

@@ -20,6 +20,7 @@ from fedlearn.tasks.rnn.options import RnnOptions, check_abilities, options_of, 
 from fedlearn.tasks.rnn.recipe import (
     LEAST_HIDDEN_SIZE,
     REFERENCE_HIDDEN_SIZE,
+    choose_optimizer,
     choose_precision,
     members_per_s,
     probe_of,
@@ -68,11 +69,14 @@ class RnnKind(Kind):
         blocks = text_blocks(folder, dataset, options)
         names = tuple(map(block_name, blocks))
         config, precise = choose_precision(config, es_core.current_isa())
+        config, stepped = choose_optimizer(config)
         settled, reasons, speed = _settled(config, dataset, blocks[0], measure)
         prepared = _prepared(settled, dataset, blocks, names)
         files = {**dataset_files(dataset), BLOCKS_FILE: msgspec.json.encode([name.hex() for name in names])}
         notes = [Reason(note) for note in (_on_documents(dataset), blocks.note) if note]
-        return msgspec.structs.replace(prepared, files=files, reasons=(*notes, *precise, *reasons), members_per_s=speed)
+        return msgspec.structs.replace(
+            prepared, files=files, reasons=(*notes, *precise, *stepped, *reasons), members_per_s=speed
+        )
 
     def wants_weights(self, config: RunConfig) -> str:
         return wants_weights(config)

@@ -155,6 +155,15 @@ def choose_precision(config: RunConfig, isa: str) -> tuple[RunConfig, Reasons]:
     return config.replace({"precision": precision}), (Reason(why, "precision", precision),)
 
 
+def choose_optimizer(config: RunConfig) -> tuple[RunConfig, Reasons]:
+    """The configuration with Muon where perturbed activations train a head in closed form and none is named."""
+    is_summed = config.strategy.perturb == "activations" and config.strategy.head == "closed-form"
+    if config.optimizer.optimizer != "auto" or not is_summed:
+        return config, ()
+    why = "recurrent matrices learn more by it from perturbed activations"
+    return config.replace({"optimizer": "muon"}), (Reason(why, "optimizer", "muon"),)
+
+
 def _hidden_size(config: RunConfig, facts: _Facts) -> Choice:
     trial_tokens = _trial_tokens(config, facts)
     if config.strategy.perturb == "weights":
@@ -217,12 +226,12 @@ def _learning_rate(config: RunConfig, facts: _Facts) -> Choice:
     if config.strategy.time_per_step:  # which was given, and may end steps before all members are in
         members = min(members, int(config.strategy.time_per_step * _members_per_s(config, facts)))
     reference, why = _reference_rate(config, facts)
-    optimizer = optimizer_name(config.optimizer.optimizer)
-    ratio = OPTIMIZERS[optimizer].rate_to_adam
+    name = optimizer_name(config.optimizer.optimizer)
+    ratio, decay = OPTIMIZERS[name].rate_to_adam, config.optimizer.weight_decay
     if config.strategy.perturb == "activations":
-        ratio = min(ratio, MOST_TO_ADAM)
+        ratio, decay = min(ratio, MOST_TO_ADAM), decay or OPTIMIZERS[name].usual_decay
     if ratio != 1.0:
-        reference, why = ratio * reference, f"{why}, times {ratio:g} with {optimizer}"
+        reference, why = ratio * reference, f"{why}, times {ratio:g} with {name}"
     factor = growth.factor_of(members)
     rate = _rounded(reference * factor)
     if factor > 1.0:
@@ -231,7 +240,10 @@ def _learning_rate(config: RunConfig, facts: _Facts) -> Choice:
     if config.strategy.max_population > members and not largest:
         largest = _rounded(reference * growth.largest_factor)
         why = f"{why}; up to {largest:g} as the population grows"
-    return {"learning_rate": min(rate, largest or rate), "max_learning_rate": largest}, why
+    if decay != config.optimizer.weight_decay:
+        why = f"{why}; matrices decay by {decay:g}"
+    rates = {"learning_rate": min(rate, largest or rate), "max_learning_rate": largest}
+    return {**rates, "weight_decay": decay}, why
 
 
 def _reference_rate(config: RunConfig, facts: _Facts) -> tuple[float, str]:

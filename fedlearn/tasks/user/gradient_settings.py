@@ -34,9 +34,6 @@ such rates fall with their cube root."""
 USUAL_WIDTH = 64
 """The width of hidden matrices up to which all else may have these rates; beyond, they fall with the width."""
 
-MATRIX_DECAY = 0.1
-"""Weight decay of hidden matrices, whose steps are as long where nothing is left to learn: without it they wander."""
-
 GROWTH = 64
 """The factor by which the population may grow as volunteers join."""
 
@@ -157,11 +154,10 @@ def _with_rate(
             config = config.replace({"matrix_rate": ratio})
             why = f"other tensors step less where hidden matrices, here {width:g}, are wide, and in long runs"
             chosen.append(Reason(why, "matrix_rate", f"{ratio:.3g}"))
-    if optimizer.by_matrix and not config.optimizer.weight_decay:
-        config = config.replace({"weight_decay": MATRIX_DECAY})
-        chosen.append(
-            Reason("hidden matrices would wander where little is left to learn", "weight_decay", f"{MATRIX_DECAY:g}")
-        )
+    if (decay := optimizer.usual_decay) and not config.optimizer.weight_decay:
+        config = config.replace({"weight_decay": decay})
+        why = "hidden matrices would wander where little is left to learn"
+        chosen.append(Reason(why, "weight_decay", f"{decay:g}"))
     config = config.replace({"learning_rate": rate, "max_learning_rate": most})
     of_so_many = f" in runs of about {n_steps:,.0f} steps" if n_steps else ""
     why = f"it suits most networks{of_so_many}; with more volunteers it follows the root of the gradients in a step"

@@ -8,7 +8,7 @@ from fedlearn.config import MAX_MEMBERS, RunConfig, Schema
 from fedlearn.es.optimizers import OPTIMIZERS
 from fedlearn.tasks.rnn.layout import rnn_layout
 from fedlearn.tasks.rnn.options import RnnOptions
-from fedlearn.tasks.rnn.recipe import choose_precision, settle
+from fedlearn.tasks.rnn.recipe import choose_optimizer, choose_precision, settle
 
 SCHEMA = Schema(RnnOptions)
 AUTOMATIC_KEYS = ("hidden_size", "group_size", "sigma", "population_limit", "learning_rate", "time_per_step")
@@ -170,6 +170,24 @@ def test_each_optimizer_has_its_own_share_of_the_rate(optimizer: str, given: dic
     assert own.max_learning_rate == pytest.approx(ratio * usual.max_learning_rate, rel=0.005)
 
 
+@pytest.mark.parametrize(
+    ("given", "decay"),
+    [
+        (CHAIN | {"optimizer": "muon"}, 0.1),
+        (CHAIN | {"optimizer": "muon", "weight_decay": 0.2}, 0.2),
+        (CHAIN | {"optimizer": "muon", "learning_rate": 0.01}, 0.0),
+        (CHAIN | {"optimizer": "adam"}, 0.0),
+        ({"optimizer": "muon"}, 0.0),
+    ],
+    ids=str,
+)
+def test_matrices_decay_where_muon_has_a_rate_that_was_chosen(given: dict[str, Any], decay: float) -> None:
+    config = SCHEMA.build(CHOSEN | given)
+    config, reasons = settle(config, throughput=1e7, n_training_tokens=N_TOKENS, vocab_size=VOCAB_SIZE)
+    assert config.optimizer.weight_decay == decay
+    assert any("; matrices decay by 0.1" in reason.why for reason in reasons) == (decay == 0.1)
+
+
 def test_a_learning_rate_that_was_given_does_not_grow() -> None:
     assert settled(1e5, learning_rate=0.1).optimizer.max_learning_rate == 0.0
 
@@ -312,6 +330,19 @@ def test_nothing_that_was_given_changes_and_nothing_stays_open(
         strategy = config.strategy
         assert strategy.population_limit % strategy.group_size == strategy.max_population % strategy.group_size == 0
         assert strategy.population_limit <= strategy.max_population
+
+
+def test_muon_steps_where_activations_are_perturbed_and_the_head_is_in_closed_form() -> None:
+    config, (reason,) = choose_optimizer(SCHEMA.build(CHOSEN | CHAIN | {"head": "closed-form"}))
+    assert config.optimizer.optimizer == reason.value == "muon"
+
+
+@pytest.mark.parametrize(
+    "given", [{}, CHAIN, CHAIN | {"head": "closed-form", "optimizer": "adam"}, {"head": "closed-form"}], ids=str
+)
+def test_no_other_noise_and_no_optimizer_that_was_given_becomes_muon(given: dict[str, Any]) -> None:
+    config = SCHEMA.build(CHOSEN | given)
+    assert choose_optimizer(config) == (config, ())
 
 
 @pytest.mark.parametrize(
