@@ -44,7 +44,7 @@ GRADIENT_LINE_SHARE = 0.25
 MOST_LOCAL_STEPS = 128
 """The most local steps where lines decide: more of them hardly save time, and cost loss."""
 
-AUDITED_LOCAL_STEPS, AUDITED_PLAIN_STEPS = 8, 16
+AUDITED_LOCAL_STEPS, AUDITED_PLAIN_STEPS = 4, 16
 """The most local steps after which honest machines still agree so well that one can check another; of plain gradient
 descent, which does not divide gradients by their length and so leaves small differences small."""
 

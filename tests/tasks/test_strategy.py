@@ -43,7 +43,7 @@ def test_the_strategy_takes_every_choice_from_the_configuration() -> None:
         "exchange": "sum",
         "fitness_shaping": "sign",
         "weight_decay": 0.125,
-        "local_steps": 5,
+        "local_steps": 3,
         "sum_bits": 4,
     }
     again = {"restarts": 2, "target_loss": -8.5}
@@ -69,7 +69,7 @@ def test_the_strategy_takes_every_choice_from_the_configuration() -> None:
         **choices,
         "optimizer": Sgd(0.25, 0.75),
         "max_learning_rate": 0.5,
-        "most_local_steps": 8,
+        "most_local_steps": 4,
         "coarse_local_steps": False,
         "decay_towards": "start",
         "attempts": Attempts(**again),  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """How far honest machines may be from one another: ten times the measured distance, by computation and precision.
 
 A tolerance is no share of the signal: whatever is below it can be used to steer a run. Figures: docs/security.md;
-measured by audits.py, graph_audits.py, local_step_audits.py and planting.py in benchmarks/trust.
+measured by audits.py, graph_audits.py, gradient_audits.py and planting.py in benchmarks/trust.
 """
 
 import msgspec
@@ -59,9 +59,10 @@ class Tolerances(msgspec.Struct, frozen=True):
 LOOSE = Tolerance(share=0.1, relative=3e-5, sums=0.15)
 """Tolerance where little is known: a user's own code, and models in which a last digit may flip a choice."""
 
-_FLOAT = Tolerance(share=1e-3, relative=1.5e-6, sums=0.02)
-FLOATS = Tolerances(losses=_FLOAT, summed=_FLOAT)
-"""Tolerances of float32 models: honest losses differed by 1.3e-7 of themselves and 1.5e-4 of the spread, sums by 0.0023
+FLOATS = Tolerances(
+    losses=Tolerance(share=1e-3, relative=1.5e-6, sums=0.02), summed=Tolerance(share=1e-3, relative=1e-4, sums=0.02)
+)
+"""Tolerances of float32 models: honest losses differed by 1.3e-7 of themselves and 1.5e-4 of the spread, sums by 0.0024
 of their length."""
 
 BYTES = Tolerances(losses=LOOSE, summed=Tolerance(share=0.1, relative=5e-4, sums=0.15, usual=0.3))
@@ -69,11 +70,11 @@ BYTES = Tolerances(losses=LOOSE, summed=Tolerance(share=0.1, relative=5e-4, sums
 by 0.066 of their length, so that a factor of ten is impossible, and the mean of many audits tells honest machines from
 others."""
 
-LOCAL_STEPS = Tolerance(share=0.1, relative=5e-4, sums=0.15, usual=0.3)
-"""Tolerance of up to 8 local steps, each of which adds to a difference in a last digit: honest losses differed by 0.013
-of the spread, and sums by 0.041 of their length; after 32 steps by 0.08 and 0.12."""
+LOCAL_STEPS = Tolerance(share=0.5, relative=0.05, sums=0.3, usual=0.3)
+"""Tolerance of a few local steps, each of which adds to a difference in a last digit: after 4 honest sums differed by
+0.1 of their length, after 8 by 0.18. Losses on the way have no part in a sum, and differed by 0.13 of the spread."""
 
-ANYTHING = Tolerances(losses=LOOSE, summed=LOOSE)
+ANYTHING = Tolerances(losses=LOOSE, summed=Tolerance(share=0.1, relative=5e-4, sums=0.15))
 
 _CHOICES = ("argmax", "argmin", "argsort", "ceil", "floor", "floor_divide", "remainder", "round", "sign", "topk")
 """Operators whose results jump where a last digit differs."""

@@ -228,9 +228,9 @@ def test_the_rate_of_gradients_falls_in_the_second_half_of_a_run(ends: Mapping[s
         ({"steps": 8000, "population_limit": 400}, 8000, 0.01, 0.01),
         ({"duration": 4.0}, 1000, 0.006, 0.02),
         ({"duration": 4.0, "steps": 125}, 125, 0.012, 0.02),
-        ({"duration": 4.0, "steps": 200, "local_steps": 8}, 1000, 0.006, 0.02),
-        ({"steps": 1000, "local_steps": 8}, 8000, 0.003, 0.01),
-        ({"steps": 25, "local_steps": 5, "population_limit": 4, "time_per_step": 9.0}, 125, 0.012, 0.02),
+        ({"duration": 4.0, "steps": 500, "local_steps": 4}, 1000, 0.006, 0.02),
+        ({"steps": 2000, "local_steps": 4}, 8000, 0.003, 0.01),
+        ({"steps": 25, "local_steps": 5, "audit": 0.0, "population_limit": 4, "time_per_step": 9.0}, 125, 0.012, 0.02),
         ({"duration": 4.0, "population_limit": 4, "time_per_step": 9.0}, 0, 0.006, 0.02),
     ],
 )
@@ -268,18 +268,18 @@ def test_whoever_wants_local_steps_is_told_why_losses_have_none() -> None:
 
 def test_where_results_are_audited_there_are_few_local_steps() -> None:
     audited, trusted = (settled(Sloping, audit=audit)[0] for audit in (0.02, 0.0))
-    assert strategy_of(audited).most_local_steps == 8
+    assert strategy_of(audited).most_local_steps == 4
     assert strategy_of(trusted).most_local_steps == 128
-    assert settled(Sloping, local_steps=8)[0].strategy.local_steps == 8
-    refusal = r"local_steps: expected at most 8 where results are audited \(audit = 0.02\)"
+    assert settled(Sloping, local_steps=4)[0].strategy.local_steps == 4
+    refusal = r"local_steps: expected at most 4 where results are audited \(audit = 0.02\)"
     with pytest.raises(ConfigError, match=refusal):
-        settled(Sloping, local_steps=9)
-    assert settled(Sloping, local_steps=9, audit=0.0)[0].strategy.local_steps == 9
+        settled(Sloping, local_steps=5)
+    assert settled(Sloping, local_steps=5, audit=0.0)[0].strategy.local_steps == 5
 
 
 def test_plain_gradient_descent_takes_more_local_steps_where_results_are_audited() -> None:
     config, _ = settled(Sloping, local_steps=16, optimizer="sgd", beta1=0.0)
     assert (config.strategy.local_steps, strategy_of(config).most_local_steps) == (16, 16)
-    for n_local, beta1, most in ((17, 0.0, 16), (9, 0.9, 8)):
+    for n_local, beta1, most in ((17, 0.0, 16), (5, 0.9, 4)):
         with pytest.raises(ConfigError, match=f"expected at most {most} where results are audited .*got {n_local}"):
             settled(Sloping, local_steps=n_local, optimizer="sgd", beta1=beta1)
