@@ -19,7 +19,7 @@ import msgspec
 
 from benchmarks.measure import SETTINGS, Stopwatch, describe_machine, use_processors
 from benchmarks.text.learner import Budget, SeedRun, conclude, learn
-from benchmarks.text.recipes import NAMES, PEERS, ending_at, open_learner, settings_of, why_absent
+from benchmarks.text.recipes import AUTOMATIC, NAMES, PEERS, ending_at, open_learner, settings_of, why_absent
 from benchmarks.text.results import Report, Result, Text, table
 from benchmarks.text.rnn_run import SCHEMA, Settings, config_of, create_run, flat
 from benchmarks.text.through_server import learn_through_server
@@ -47,6 +47,8 @@ def main() -> int:
     try:
         if options.through_server and options.tokens:
             raise ValueError("--through-server: expected budgets in --seconds, got --tokens; leave one of them out")
+        if AUTOMATIC in options.recipes and options.tokens:
+            raise ValueError(f"{AUTOMATIC}: expected budgets in --seconds, by which a run chooses, got --tokens")
         use_processors(config_of(vars(options)).volunteers.threads)
         report = measure(options, notices)
     except (ConfigError, ValueError, RuntimeError, ImportError) as error:
@@ -72,7 +74,7 @@ def measure(options: argparse.Namespace, notices: list[str]) -> Report:
 def measure_recipe(recipe: str, budget: Budget, options: argparse.Namespace) -> Result:
     """One run a seed, each in a folder of its own that goes with it."""
     settings = settings_of(recipe, budget)
-    flags = {**SETTINGS, **settings, **vars(options)}
+    flags = {**({} if recipe == AUTOMATIC else SETTINGS), **settings, **vars(options)}
     runs: list[SeedRun] = []
     seeds = options.seeds or [vars(options).get("seed", 1)]
     for seed in seeds:
@@ -81,7 +83,7 @@ def measure_recipe(recipe: str, budget: Budget, options: argparse.Namespace) -> 
             if options.through_server:
                 runs.append(learn_through_server(_for_server(config, budget), budget.amount))
             else:
-                seed_run, settings = learn_in_process(recipe, config, budget, dict(options.peer))
+                seed_run, settings, config = learn_in_process(recipe, config, budget, dict(options.peer))
                 runs.append(seed_run)
         if not options.json:
             _tell(f"{recipe}, {budget}", runs[-1])
@@ -100,13 +102,13 @@ def measure_recipe(recipe: str, budget: Budget, options: argparse.Namespace) -> 
 
 def learn_in_process(
     recipe: str, config: RunConfig, budget: Budget, peer_settings: dict[str, str]
-) -> tuple[SeedRun, Settings]:
-    """One run of a recipe, and its settings."""
+) -> tuple[SeedRun, Settings, RunConfig]:
+    """One run of a recipe, its settings, and the configuration with what the run chose."""
     run = create_run(config)
     watch = Stopwatch(time.process_time if config.volunteers.threads == 1 else time.perf_counter)
     with open_learner(recipe, budget, run, watch.seconds, peer_settings) as (learner, settings):
         looks = learn(learner, run, budget, watch)
-        return conclude(run, learner.weights(), looks), settings
+        return conclude(run, learner.weights(), looks), settings, run.config
 
 
 def budgets_of(options: argparse.Namespace) -> list[Budget]:

@@ -38,9 +38,14 @@ PRODUCT: dict[str, Settings] = {
         "sigma": 0.05,
         "context": 8,
         "group_size": 4,
+        "optimizer": "adam",
     },
+    "automatic": {"perturb": "activations", "head": "closed-form"},
 }
 """What a recipe is, whatever the budget."""
+
+AUTOMATIC = "automatic"
+"""The recipe whose other settings the run chooses itself."""
 
 BY_BUDGET: dict[str, tuple[tuple[float, Settings], ...]] = {
     "weights": (

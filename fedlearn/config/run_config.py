@@ -102,7 +102,7 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         setting(
             "rule that turns gradient estimates into steps; auto = muon where gradients are measured and the model has "
-            "hidden matrices, else adam",
+            "hidden matrices, and with perturbed activations and a head in closed form, else adam",
             choices=("auto", *OPTIMIZERS),
         ),
     ] = "auto"

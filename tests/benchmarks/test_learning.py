@@ -80,6 +80,15 @@ def test_every_recipe_of_the_product_learns_with_the_settings_of_its_budget(
     assert len(set(spaces)) == 4
 
 
+def test_a_recipe_may_leave_all_settings_to_the_run(read_json: ReadJson, alternating_text: str) -> None:
+    flags = ("--recipes", "automatic", "--seconds", "0.2", "--threads", "1")
+    (result,) = read_json("learning", "--data", alternating_text, *flags)["results"]
+    assert result["settings"] == {"perturb": "activations", "head": "closed-form"}
+    config = result["config"]
+    assert (config["optimizer"], config["weight_decay"]) == ("muon", 0.1)
+    assert min(config[key] for key in ("hidden_size", "group_size", "population_limit", "learning_rate")) > 0
+
+
 @pytest.mark.parametrize("peer", ["plain-es", "backprop"])
 def test_peer_begins_where_the_product_does_and_learns(read_json: ReadJson, alternating_text: str, peer: str) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
@@ -124,6 +133,7 @@ def test_server_with_its_volunteer_learns_for_a_time(read_json: ReadJson, altern
     ("flags", "code", "complaint"),
     [
         (["--recipes", "backprop", "--through-server", "--seconds", "1"], 1, "backprop is a peer: it has no server"),
+        (["--recipes", "automatic", "--tokens", "1"], 1, "automatic: expected budgets in --seconds"),
         (["--through-server", "--tokens", "1e6"], 1, "--through-server: expected budgets in --seconds"),
         (["--tokens", "2048", "--data", "absent.txt"], 1, "absent.txt"),
         *((["--tokens", amount], 2, "--tokens") for amount in ("0", "inf", "much")),

@@ -70,7 +70,7 @@ def test_local_steps_have_a_tolerance_of_their_own_whatever_the_task() -> None:
 
 
 def test_a_loss_that_has_no_part_in_a_sum_may_be_further_off() -> None:
-    own, claimed = np.float32([1.0]), np.float32([1.00005])
+    own, claimed = np.array([1.0], np.float32), np.array([1.00005], np.float32)
     assert loss_difference(claimed, own, 1, FLOATS.losses) > 1.0
     for tolerances in (FLOATS, BYTES, ANYTHING):
         assert loss_difference(claimed, own, 1, tolerances.summed) < 0.6
