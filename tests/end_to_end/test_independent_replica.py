@@ -55,6 +55,33 @@ class Tensor(NamedTuple):
     columns: int
     scale: float
     mask_column: int | None
+    n_hidden: int = 0
+
+
+def nearest_orthogonal(matrix: Float32Array) -> Float32Array:
+    """The nearest orthogonal matrix, roughly, of a matrix with at least as many columns as rows."""
+
+    def whole(numbers: Float32Array) -> tuple[NDArray[np.int64], float]:
+        largest = np.abs(numbers).max()
+        factor = np.float32(127 / float(largest)) if largest > 0 else np.float32(0)
+        return np.rint(numbers * factor).astype(np.int64), float(largest)
+
+    def single(number: float) -> np.float32:
+        return np.float32(number)
+
+    x, _ = whole(matrix)
+    unit, result = 1.0 / max(float((x * x).sum()) ** 0.5, 1.0), matrix
+    for p, q, r in ((8.0443, -21.581, 14.909), (4.0664, -2.8612, 0.5184), (3.9096, -2.8234, 0.525)):
+        square, largest = whole((x @ x.T).astype(np.float32))
+        a = largest / 127 * (unit * unit)
+        factor = single(q * a) * square.astype(np.float32)
+        factor = factor + single(r * a * a) * (square @ square).astype(np.float32)
+        b, of_b = whole(factor)
+        result = single(p * unit) * x.astype(np.float32)
+        result = result + single(of_b / 127 * unit) * (b @ x).astype(np.float32)
+        x, largest = whole(result)
+        unit = largest / 127
+    return result
 
 
 @final
@@ -79,7 +106,9 @@ class IndependentReplica:
         sums = {"tanh": 1, "gru": 3, "lstm": 4}[cell] * hidden
         self.tensors = [Tensor(self.vocab, sums, self.config["embedding_scale"], 0)]
         for layer in range(layers):
-            self.tensors += [Tensor(sums, hidden, 1.0, None)] * (2 if layer else 1) + [Tensor(1, sums, 1.0, None)]
+            n_gates = sums // hidden
+            self.tensors += [Tensor(sums, hidden, 1.0, None, n_gates)] * (2 if layer else 1)
+            self.tensors += [Tensor(1, sums, 1.0, None)]
             self.tensors += [Tensor(1, hidden, 1.0, None)] if cell == "gru" else []
         self.tensors += [Tensor(self.vocab, hidden, 1.0, None), Tensor(1, self.vocab, 1.0, None)]
         self.tensors += [Tensor(1, (2 if cell == "lstm" else 1) * layers * hidden, 1.0, self.vocab)]
@@ -136,11 +165,13 @@ class IndependentReplica:
         members = [member for first, count in spans for member in range(first, first + count)]
         masks = {group: self.mask(step, group, text) for group in {member // group_size for member in members}}
         slots_of_sgd = ("momentum_buffer",) if settings[0] else ()
-        names = {"adam": ("first_moment", "second_moment"), "sgd": slots_of_sgd, "lion": ("momentum",)}[rule]
+        moments = ("first_moment", "second_moment")
+        names = {"adam": moments, "muon": moments, "sgd": slots_of_sgd, "lion": ("momentum",)}[rule]
         for name in names:
             self.slots.setdefault(name, np.zeros_like(self.weights))
-        if rule == "adam":
-            for name, beta in zip(("beta1_power", "beta2_power"), settings, strict=False):
+        if rule in ("adam", "muon"):
+            betas = settings[2:] if rule == "muon" else settings
+            for name, beta in zip(("beta1_power", "beta2_power"), betas, strict=False):
                 self.numbers[name] = max(self.numbers.get(name, 1.0) * beta, 2.0**-1000)
         replayed = [] if summed.size else members
         offset = 0
@@ -168,7 +199,11 @@ class IndependentReplica:
                 w[:] = np.float32(1.0 - share) * w + np.float32(share) * self.slots["start"][place]
             else:
                 w *= np.float32(1.0 - (lr * weight_decay if is_matrix else 0.0))
-            self.move(place, gradient, rule, np.float32(lr * tensor.scale), settings)
+            if rule == "muon" and tensor.n_hidden:
+                self.turn(place, gradient, tensor, lr * tensor.scale, settings)
+            else:
+                named, own = ("adam", [*settings[2:], 1e-8]) if rule == "muon" else (rule, settings)
+                self.move(place, gradient, named, np.float32(lr * tensor.scale), own)
         if attempt is not None:
             self.go(attempt[-1], names)
         return self.digest()
@@ -203,6 +238,18 @@ class IndependentReplica:
             m = self.slots["momentum_buffer"][place] if settings[0] else np.zeros_like(w)
             m[:] = np.float32(settings[0]) * m + gradient
             w -= rate * m
+
+    def turn(self, place: slice, gradient: Float32Array, tensor: Tensor, rate: float, settings: list[float]) -> None:
+        """Muon's step of a tensor's hidden matrices."""
+        matrix_rate, momentum = settings[:2]
+        m = self.slots["first_moment"][place]
+        kept, added = np.float32(momentum), np.float32(1.0 - momentum)
+        m[:] = kept * m + added * gradient
+        rows = tensor.rows // tensor.n_hidden
+        pieces = (kept * m + added * gradient).reshape(tensor.n_hidden, rows, tensor.columns)
+        directions = np.concatenate([nearest_orthogonal(piece).reshape(-1) for piece in pieces])
+        factor = np.float32(rate * matrix_rate * max(rows / tensor.columns, 1.0) ** 0.5)
+        self.weights[place] -= factor * directions
 
     def digest(self) -> str:
         """Of the tensors' digests, each of its weights and slots, and of the optimizer's numbers."""
@@ -240,6 +287,7 @@ def journal_of(folder: Path) -> Iterator[list[Any]]:
         {"cell": "lstm", "n_layers": 2},
         {"perturb": "activations", "head": "perturbed", "sigma": 0.05},
         {"perturb": "activations", "head": "closed-form", "n_layers": 2},
+        {"optimizer": "muon", "cell": "gru", "n_layers": 2, "weight_decay": 0.3},
         {"head": "closed-form"},
         {"antithetic": True, "weight_decay": 0.3},
         {"learning_rate_schedule": "cosine", "sigma_schedule": "linear", "warmup_steps": 2},
