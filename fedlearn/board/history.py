@@ -11,7 +11,7 @@ from msgspec import Meta
 from fedlearn.board.curve import DRAWN, BucketedCurve, columns, rows_of
 from fedlearn.board.decimated_list import DecimatedList
 from fedlearn.board.growing import GrowingFile
-from fedlearn.coordination.steps.report import FIGURES, Figures
+from fedlearn.coordination.steps.report import FIGURES, SPREAD, Figures
 from fedlearn.storage.logs.samples import Sample
 from fedlearn.storage.runs import RunFolder
 
@@ -110,6 +110,7 @@ class History:
                 "epoch": self._curve.epoch,
                 "shown": self._shown,
                 "figures": {name: figure.label for name, figure in FIGURES.items()},
+                "spread": SPREAD,
                 "curve": columns(self._curve.rows),
                 "validation": self._validations.items,
                 "samples": self._samples.items,

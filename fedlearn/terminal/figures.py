@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from fedlearn.coordination.steps.report import FIGURES
+from fedlearn.coordination.steps.report import FIGURES, SPREAD
 from fedlearn.storage.logs.metrics import StepMetrics
 
 
@@ -25,7 +25,8 @@ def format_shown(metrics: StepMetrics) -> str:
     """The loss of a step as people read it; a return or reward, which is minus the loss, has its spread with it."""
     shown = format_figures(metrics.shown)
     is_return = metrics.loss is not None and [*metrics.shown.values()] == [-metrics.loss]
-    return f"{shown} ± {metrics.loss_spread:.4g}" if is_return and metrics.loss_spread is not None else shown
+    spread = metrics.figures.get(SPREAD) if is_return else None
+    return shown if spread is None else f"{shown} ± {spread:.4g}"
 
 
 def format_figures(figures: Mapping[str, float]) -> str:

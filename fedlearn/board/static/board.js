@@ -48,7 +48,7 @@ function figures() {
   const last = (name) => history.curve.mean[name].at(-1);
   const shown = Object.entries(status?.shown ?? {})[0] ?? [history.shown, last("shown")];
   // A return or reward is minus the loss, so that the spread of losses is its own.
-  const spread = shown[1] != null && shown[1] === -(status?.loss ?? NaN) ? status.figures.loss_spread : null;
+  const spread = shown[1] != null && shown[1] === -(status?.loss ?? NaN) ? status.figures[history.spread] : null;
   const held = history.validation.at(-1)?.figures ?? {};
   const { step, seconds, work } = history.curve.axes;
   const unit = status?.unit ? `trial-${status.unit}` : "work";

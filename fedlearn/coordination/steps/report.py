@@ -15,6 +15,8 @@ class Figure(msgspec.Struct, frozen=True):
     """A share is written in percent."""
     in_terminal: bool = False
     """Whether the terminal's line of a step has it; board, TensorBoard and Prometheus have every figure."""
+    is_spread: bool = False
+    """Whether it is the deviation of the loss, and so of a return, which is minus the loss and is shown with it."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -37,6 +39,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Figure(
             "loss spread",
             "Standard deviation of losses within a group, the median over groups, as a running mean over steps.",
+            is_spread=True,
         ),
     ] = None
 
@@ -50,6 +53,8 @@ FIGURES: dict[str, Figure] = {
     name: hint.__metadata__[0] for name, hint in get_type_hints(Figures, include_extras=True).items()
 }
 """The table of figures, by name."""
+
+(SPREAD,) = (name for name, figure in FIGURES.items() if figure.is_spread)
 
 
 class StepReport(Figures, frozen=True, kw_only=True):
