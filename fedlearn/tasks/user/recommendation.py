@@ -24,6 +24,9 @@ STEP_S = 0.2
 CHEAP_MEMBERS = 128
 """The number of members in STEP_S from which on they are cheap, so that a step may have as few as suit the task."""
 
+ROWS = 8
+"""Rows that a member reads with which runs by losses learned most for their time: more of them tell one number, too."""
+
 LEAST_GROUPS = 4
 MOST_GROUPS = 128
 NOISY_GROUPS = 16
@@ -62,6 +65,11 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
         return config, tuple(reasons)
     members_per_s = measure(objective, strategy_of(config), data)
     reasons.append(Reason(f"measured: {members_per_s * objective.work_per_member:.3g} trial-{objective.unit}/s"))
+    if objective.task.data and objective.task.batch_size > ROWS:
+        rows = objective.task.batch_size
+        reasons.append(
+            Reason(f"a member's loss is of {rows} rows (batch_size); most is learned by losses of about {ROWS}")
+        )
     if not config.strategy.population_limit:
         config, own = _with_population(config, objective, members_per_s, is_group_open=is_group_open)
         reasons += own

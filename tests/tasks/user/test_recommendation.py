@@ -53,6 +53,14 @@ def test_each_choice_has_its_reason_in_a_sentence() -> None:
     ]
 
 
+@pytest.mark.parametrize(("rows", "is_told"), [(8, False), (9, True), (128, True)])
+def test_who_has_losses_of_many_rows_is_told_that_fewer_teach_more(rows: int, is_told: bool) -> None:
+    objective = TaskObjective(CountingTask({"x": np.ones(3, dtype=np.float32)}, DATA, batch_size=rows), seed=1)
+    _, reasons = settle(SCHEMA.build({}), objective, DATA, lambda *_: 100.0)
+    said = f"a member's loss is of {rows} rows (batch_size); most is learned by losses of about 8"
+    assert (said in map(str, reasons)) == is_told
+
+
 @pytest.mark.parametrize(
     ("given", "members_per_s", "expected"),
     [
