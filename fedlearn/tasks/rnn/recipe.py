@@ -63,7 +63,7 @@ LARGE_TRIALS = Groups("perturbed activations", size=16, rate=0.32, known=256, la
 CHAIN = Groups("perturbed activations and control variates", size=4, rate=0.8, known=64, largest=1024, line_growth=4)
 """The groups of runs with a chain of control variates, which learns more from many steps than from many members."""
 
-CHAIN_SIZES = {"closed-form": (1e8, 128), "perturbed": (3e8, 128)}
+CHAIN_SIZES = {"closed-form": (6e7, 128), "perturbed": (3e8, 128)}
 """Units that learned most with the chain up to so many trial-tokens; 256 above."""
 
 LARGEST_FACTOR = 2.0

@@ -46,8 +46,8 @@ def n_parameters(hidden_size: int) -> int:
         (CHAIN, 3e8, 128),
         (CHAIN, 3.01e8, 256),
         (CHAIN | {"head": "closed-form"}, 1.0, 128),
-        (CHAIN | {"head": "closed-form"}, 1e8, 128),
-        (CHAIN | {"head": "closed-form"}, 1.01e8, 256),
+        (CHAIN | {"head": "closed-form"}, 6e7, 128),
+        (CHAIN | {"head": "closed-form"}, 6.1e7, 256),
         (CHAIN | {"head": "closed-form", "correction": 1.0}, 1.01e8, 128),
     ],
 )
