@@ -33,6 +33,11 @@ class RunOperator:
         loop = self._coordinator.loop
         return loop.step + loop.has_open_step
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether further steps would be taken: volunteers are there, and the run is not paused."""
+        return not self.paused_by and any(party.volunteers for party in self._coordinator.roster.ready)
+
     def pause(self, by: str) -> list[ServerEffect]:
         """Pauses the run: the open step ends as usual, and none is opened after it; volunteers stay, and wait.
 

@@ -176,6 +176,8 @@ class OrderInbox:
         """Ends the run after a step: a run that may take no other step is complete, with all that follows from that."""
         if (end := self._operator.next_end) == 0:
             raise ValueError("finish: expected a run that has taken a step, got none; stop it instead")
+        if more is None and not self._operator.is_at_work:
+            more = 0
         last = self._office.finish(self._operator, end, more, shell.now())
         falls = f", to which the learning rate falls from step {end} on" if last > end else ""
         shell.say(f"{by} finishes the run at step {last}{falls}")

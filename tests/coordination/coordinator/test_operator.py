@@ -230,6 +230,16 @@ def test_later_checkpoints_do_not_move_the_one_that_is_due() -> None:
     assert of(SaveCheckpoint, scene.applied())
 
 
+def test_run_is_at_work_while_it_has_volunteers_and_is_not_paused() -> None:
+    scene = Scene()
+    found = [scene.operator.is_at_work]
+    scene.join(1)
+    found.append(scene.operator.is_at_work)
+    scene.operator.pause("Ada")
+    found.append(scene.operator.is_at_work)
+    assert found == [False, True, False]
+
+
 def test_run_that_is_finished_takes_the_open_step_and_no_other() -> None:
     scene = both_at_work()
     assert scene.operator.next_end == 2

@@ -49,7 +49,7 @@ class Office:
         return f"{key}: {text}, it was 1"
 
     def finish(self, operator: RunOperator, end: int, more: int | None, now: float) -> int:
-        last = end + (more or 0)
+        last = end + (5 if more is None else more)
         operator.change(msgspec.structs.replace(PLAN, steps=last), STRATEGY, now)
         return last
 
@@ -175,6 +175,12 @@ def test_run_that_is_finished_may_let_its_rate_fall_first(scene: Scene) -> None:
     falls = "step 10, to which the learning rate falls from step 7 on"
     assert scene.answer(Finish("Ada", steps=3)) == Answer(True, f"it ends at {falls}")
     assert scene.said == [f"Ada finishes the run at {falls}"]
+
+
+def test_rate_falls_first_where_somebody_is_at_work(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunOperator, "is_at_work", True)
+    answer = scene.answer(Finish("Ada"))
+    assert answer == Answer(True, "it ends at step 12, to which the learning rate falls from step 7 on")
 
 
 def test_open_step_is_the_last_of_a_run_that_is_finished(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
