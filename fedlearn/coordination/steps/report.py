@@ -55,6 +55,7 @@ FIGURES: dict[str, Figure] = {
 """The table of figures, by name."""
 
 (SPREAD,) = (name for name, figure in FIGURES.items() if figure.is_spread)
+"""The name of the loss's deviation."""
 
 
 class StepReport(Figures, frozen=True, kw_only=True):
