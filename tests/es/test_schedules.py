@@ -94,6 +94,10 @@ def test_few_steps_are_few_stages(n_steps: int, text: str) -> None:
     assert falling(((0, 2.0),), 7, n_steps) == text
 
 
+def test_a_factor_that_begins_where_the_rate_falls_is_what_falls() -> None:
+    assert falling(((0, 2.0), (7, 4.0)), 7, 2) == "0:2 7:3 8:1"
+
+
 def test_warm_up_does_not_touch_sigma() -> None:
     assert sigma_factor(Schedule(warmup_steps=10), 0, 0.0) == 1.0
 

@@ -16,7 +16,7 @@ from fedlearn.coordination.audits.audit import (
     moment_differences,
     sum_difference,
 )
-from fedlearn.coordination.audits.tolerance import FLOATS, LOOSE
+from fedlearn.coordination.audits.tolerance import FLOATS, LOCAL_STEPS, LOOSE
 from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.people.reputation import Reputation
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
@@ -240,6 +240,17 @@ def test_only_a_sum_of_sums_may_be_off_by_its_rounding() -> None:
     own = rounded(one)  # shifted bytes once rounded stay as they are
     assert sum_difference(encode_exactly(MATRICES, other), own, MATRICES, FLOATS.summed) == 0.0
     assert sum_difference(encode_estimate(MATRICES, other), own, MATRICES, FLOATS.summed) > 0.5
+
+
+@pytest.mark.parametrize(("apart", "at_most"), [(0.1, 0.4), (0.25, 1.0)])
+def test_local_steps_may_lead_as_far_apart_as_honest_machines_are_and_no_further(apart: float, at_most: float) -> None:
+    numbers = 1e5 * GENERATOR.standard_normal(MATRICES.size)
+    own, claimed = (
+        encode_estimate(MATRICES, np.rint(numbers * factor).astype(np.int64)) for factor in (1.0, 1 + apart)
+    )
+    assert 0.5 * at_most < sum_difference(claimed, own, MATRICES, LOCAL_STEPS) < at_most
+    far = encode_estimate(MATRICES, np.rint(1.35 * numbers).astype(np.int64))
+    assert sum_difference(far, own, MATRICES, LOCAL_STEPS) > 1.0
 
 
 def moments_of(n_groups: int, n: int = 200) -> Int64Array:
