@@ -70,7 +70,7 @@ SMALL_MODEL = 10_000_000
 _MODELS = {"rnn": "a recurrent network"}
 """Tasks that have a plain name."""
 
-_ALWAYS_SHOWN = {"perturb", "share"}
+_ALWAYS_SHOWN = {"perturb", "measure", "share"}
 """Settings whose reasons stand among the first lines: how it learns, and what volunteers need."""
 
 

@@ -66,10 +66,8 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     members_per_s = measure(objective, strategy_of(config), data)
     reasons.append(Reason(f"measured: {members_per_s * objective.work_per_member:.3g} trial-{objective.unit}/s"))
     if objective.task.data and objective.task.batch_size > ROWS:
-        rows = objective.task.batch_size
-        reasons.append(
-            Reason(f"a member's loss is of {rows} rows (batch_size); most is learned by losses of about {ROWS}")
-        )
+        why = f"a loss is of {objective.task.batch_size} rows (batch_size); by losses of about {ROWS} most is learned"
+        reasons.append(Reason(why, "measure", "losses"))
     if not config.strategy.population_limit:
         config, own = _with_population(config, objective, members_per_s, is_group_open=is_group_open)
         reasons += own

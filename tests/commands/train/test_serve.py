@@ -30,6 +30,17 @@ task = fedlearn.function(
 )
 plain = fedlearn.function(lambda arrays: float((arrays["x"] ** 2).sum()), {"x": np.ones(SIZE)}, covariance=False)
 """
+ROWS = """import numpy as np
+import fedlearn
+
+task = fedlearn.function(
+    lambda arrays, rows: float(((arrays["x"] - rows["y"]) ** 2).mean()),
+    {"x": np.zeros(3)},
+    data={"y": np.ones((20, 3))},
+    batch_size=9,
+)
+"""
+
 EAR = """import fedlearn
 class Ear(fedlearn.Callback):
     def on_notice(self, text):
@@ -356,6 +367,14 @@ def test_run_is_resumed_with_the_configuration_that_it_repeats(served: Serve, tm
     first = served("trainingRuns/1/config.json", "--port", "0", "--step-num", "3")
     assert first.run.step_num == 3
     assert served("trainingRuns/1/config.json", "--resume", "2", "--port", "0") == first
+
+
+def test_first_lines_say_what_is_measured_and_why(
+    served: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.py").write_text(ROWS)
+    served("--task", "rows.py:task", "--port", "0")
+    assert "\nmeasure = losses: a loss is of 9 rows (batch_size); by losses of about 8 most" in capsys.readouterr().out
 
 
 def test_place_of_the_noise_follows_who_may_join_and_stays_when_the_run_goes_on(

@@ -57,7 +57,7 @@ def test_each_choice_has_its_reason_in_a_sentence() -> None:
 def test_who_has_losses_of_many_rows_is_told_that_fewer_teach_more(rows: int, is_told: bool) -> None:
     objective = TaskObjective(CountingTask({"x": np.ones(3, dtype=np.float32)}, DATA, batch_size=rows), seed=1)
     _, reasons = settle(SCHEMA.build({}), objective, DATA, lambda *_: 100.0)
-    said = f"a member's loss is of {rows} rows (batch_size); most is learned by losses of about 8"
+    said = f"measure = losses: a loss is of {rows} rows (batch_size); by losses of about 8 most is learned"
     assert (said in map(str, reasons)) == is_told
 
 
