@@ -46,18 +46,6 @@ def sides() -> NamedTask:
     return NamedTask(task, "sides.py:task", bytes(16))
 
 
-def absurd(results: TrialResults, generator: np.random.Generator) -> TrialResults:
-    return TrialResults(results.losses, maximal(results, generator).estimate)
-
-
-def turned(results: TrialResults, generator: np.random.Generator) -> TrialResults:
-    return TrialResults(results.losses, flipped(results, generator).estimate)
-
-
-def mixed(results: TrialResults, generator: np.random.Generator) -> TrialResults:
-    return TrialResults(results.losses, drawn(results, generator).estimate)
-
-
 def shortened(results: TrialResults, _: np.random.Generator) -> TrialResults:
     numbers, shifts = results.estimate.numbers, results.estimate.shifts
     return TrialResults(results.losses, CodedEstimate((numbers * 0.8).astype(np.int8), shifts))
@@ -72,14 +60,14 @@ def held_out_loss(folder: Path, stage_of: StageOf, lie: Lie | None) -> tuple[flo
         stage.go_to(1)
         generator = np.random.default_rng(0)
         for participant in participants[:: N_VOLUNTEERS // len(LIARS)]:
-            falsify(participant, lambda _, true: lie(true, generator))
+            falsify(participant, lambda _, true: TrialResults(true.losses, lie(true, generator).estimate))
     stage.settle()
     stage.close()
     figures = stage.run.prepared.examiner.validate(stage.trainer.replica.weights, threads=1)
     return next(iter(figures.values())), {verdict.name for verdict in read_lines(stage.run.folder.audits, Verdict)}
 
 
-@pytest.mark.parametrize("lie", [turned, mixed, absurd, shortened])
+@pytest.mark.parametrize("lie", [flipped, drawn, maximal, shortened])
 def test_who_lies_about_its_sum_is_named_and_the_run_learns_on(tmp_path: Path, stage_of: StageOf, lie: Lie) -> None:
     clean, nobody = held_out_loss(tmp_path / "clean", stage_of, None)
     attacked, named = held_out_loss(tmp_path / "attacked", stage_of, lie)
