@@ -16,7 +16,7 @@ from fedlearn.es.sums.estimate import MAX_UTILITY, Int8Array
 
 Float32Array = NDArray[np.float32]
 
-MAX_LOSS = 1e6
+MAX_LOSS = 1e12
 """The largest loss of either sign; larger ones count as infinite, since float32 could not hold their gradient."""
 
 UTILITY_RESOLUTION = 32

@@ -216,6 +216,22 @@ def test_several_texts_may_be_paths_or_names(tmp_path: Path) -> None:
         fedlearn.train(learning_rate=[1], steps=1, runs=None)  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize("shaping", ["normalized", "centered-ranks"])
+def test_a_loss_of_billions_is_learned_as_a_small_one_is(tmp_path: Path, shaping: str) -> None:
+    def losses_of(factor: float) -> list[float]:
+        def loss(arrays: dict[str, np.ndarray]) -> float:
+            return factor * float(((arrays["a"] - 1.0) ** 2).sum())
+
+        task = fedlearn.function(loss, {"a": np.zeros(4)}, covariance=False)
+        given = {**SETTINGS, "fitness_shaping": shaping}
+        trained = fedlearn.train(task, steps=20, runs=tmp_path, **given)
+        return [loss for loss in trained.losses if loss is not None]
+
+    small, large = losses_of(1.0), losses_of(2.0**30)
+    assert small[-1] < 0.5 * small[0]
+    np.testing.assert_allclose(np.divide(large, 2.0**30), small, rtol=1e-4)
+
+
 @pytest.mark.parametrize("steps", [1, 20])
 def test_a_run_without_a_finite_loss_raises_after_a_few_steps_and_says_why(tmp_path: Path, steps: int) -> None:
     rows, ending = {"x": np.array([1.0, np.nan], np.float32)}, Ending()

@@ -60,7 +60,7 @@ def test_report_of_a_step_has_its_figures(pair: Scene) -> None:
 def test_one_false_group_does_not_show_in_the_loss(scene: Scene) -> None:
     scene.join(1)
     losses = np.resize(np.array([1, 2, 3, 4], dtype=np.float32), LIMIT)
-    losses[:GROUP] = 1e6
+    losses[:GROUP] = MAX_LOSS
     scene.report(1, losses=losses)
     (report,) = of(StepReport, scene.applied())
     assert report.loss == 2.5

@@ -6,7 +6,7 @@ import es_core
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import Replica, genesis
-from fedlearn.es.shaping import SHAPINGS, Shaping
+from fedlearn.es.shaping import MAX_LOSS, SHAPINGS, Shaping
 from fedlearn.es.sums.estimate import decode_estimate
 from fedlearn.es.sums.exact_sum import complaint_of, exact_sum
 from fedlearn.es.trials import Trials
@@ -40,7 +40,7 @@ def trials(perturbation: Perturbation, shaping: Shaping | None, n_members: int =
 
 def losses_of(n_members: int) -> NDArray[np.float32]:
     losses = np.random.default_rng(4).normal(2.0, 0.5, n_members).astype(np.float32)
-    losses[5], losses[13], losses[100:108] = np.nan, 1e7, 1.0
+    losses[5], losses[13], losses[100:108] = np.nan, 2 * MAX_LOSS, 1.0
     return losses
 
 
@@ -61,7 +61,7 @@ def test_sums_of_parts_add_up_to_what_replaying_all_gives(
         )
         for first, n in parts
     )
-    shown = SHAPINGS[rule](np.where(losses < 1e6, losses, np.inf).astype(np.float32), GROUP, 0.4)
+    shown = SHAPINGS[rule](np.where(losses < MAX_LOSS, losses, np.inf).astype(np.float32), GROUP, 0.4)
     masks = np.ones((100, 5), dtype=np.uint8)
     if is_masked:
         masks = np.eye(5, dtype=np.uint8)[np.arange(10, 110) % 5]

@@ -22,7 +22,7 @@ BROKEN_ROWS[[1, 3], 0] = np.nan, np.inf
         ),
         (NAN, {"x": ROWS}, "losses are NaN, though weights and data are finite; look for a div"),
         (INFINITE, {}, "losses are infinite, though weights and data are finite"),
-        (np.full(4, 1e30, np.float32), {"x": BROKEN_ROWS}, "a loss such as 1e+30 is beyond 1e+06, and counts"),
+        (np.full(4, 1e30, np.float32), {"x": BROKEN_ROWS}, "a loss such as 1e+30 is beyond 1e+12, and counts"),
         (np.array([np.nan, 1.0], np.float32), {}, "the server's own are: compare what volunteers compute with"),
     ],
     ids=["data", "nan", "infinite", "large", "elsewhere"],

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.trust.false_results import falsify
 from fedlearn.coordination.audits.audit import Verdict
+from fedlearn.es.shaping import MAX_LOSS
 from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.es.trials import TrialResults
 from fedlearn.simulation.swarm import Participant
@@ -44,7 +45,7 @@ def instant(results: TrialResults, _: np.random.Generator) -> TrialResults:
 def maximal(results: TrialResults, _: np.random.Generator) -> TrialResults:
     numbers, shifts = parts(results.estimate)
     most = CodedEstimate(np.full_like(numbers, 127), np.full_like(shifts, 24))
-    return TrialResults(np.where(np.arange(results.losses.size) % 2, 1e6, -1e6).astype(np.float32), most)
+    return TrialResults(np.where(np.arange(results.losses.size) % 2, MAX_LOSS, -MAX_LOSS).astype(np.float32), most)
 
 
 def parts(estimate: CodedEstimate) -> tuple[np.ndarray, np.ndarray]:

@@ -1,9 +1,11 @@
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import fedlearn
 from fedlearn.es.noise import member_noise, perturbed
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
@@ -165,3 +167,18 @@ def test_functions_that_take_other_arguments_are_refused_before_anything_runs(
 ) -> None:
     with pytest.raises(ValueError, match=received):
         supervised(**{"model": network, "loss": cross_entropy, "data": examples(), **arguments})
+
+
+def test_targets_that_nobody_has_scaled_are_learned(tmp_path: Path) -> None:
+    def squares(model: nn.Module, rows: Rows) -> Tensor:
+        return F.mse_loss(model(rows["x"])[:, 0], rows["y"])
+
+    x = np.random.default_rng(0).normal(size=(512, 6)).astype(np.float32)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
+    task = supervised(model, squares, {"x": x, "y": 3000.0 + 1000.0 * x[:, 0]}, batch_size=32)
+    given: dict[str, Any] = {"learning_rate": 0.2, "population_limit": 4, "threads": 1, "progress": False}
+    trained = fedlearn.train(task, steps=100, runs=tmp_path, **given)
+    losses = [loss for loss in trained.losses if loss is not None]
+    assert losses[0] > 5e6
+    assert losses[-1] < 0.1 * losses[0]
