@@ -4,7 +4,7 @@ All have seconds of processor time. Adam's rate is constant, the best of several
 Muon, too, with the rate that falls in the second half, as in runs of fedlearn that have an end. A run of fedlearn is
 one process with the server's half, a volunteer that is sent the model as a graph, both replicas, the journal and all
 messages; only sockets are missing. It is given a share of Adam's seconds, and its schedule ends with them. The loss is
-that of rows that nobody has seen, in nats; for the transformers in bits per character.
+that of rows that nobody has seen, in nats; for models of text in bits per character.
 
 With `--accuracy` the seconds are those until rows that nobody has seen are classified so well; runs of fedlearn then
 have no end, and `--seconds` bounds all. Looking does not count.
@@ -35,6 +35,7 @@ try:
 except ImportError:
     sys.exit("own_model.py needs PyTorch: pip install 'fedlearn[torch]'")
 
+from benchmarks.models.more_subjects import MORE_SUBJECTS, MORE_TEXT_SUBJECTS
 from benchmarks.models.subjects import BATCH_SIZE, Subject, judged, new_model, subject_of
 from fedlearn.tasks.torch.hidden import hidden_matrices
 
@@ -291,12 +292,20 @@ def to_seconds(
     return rows + [fedlearn_alone(name, subject, seconds, share, seed, settings) for share in options.shares]
 
 
+def any_subject(name: str, text: bytes) -> Subject:
+    """The model of that name, new, with its data."""
+    if name in MORE_SUBJECTS:
+        return MORE_SUBJECTS[name]()
+    return MORE_TEXT_SUBJECTS[name](text) if name in MORE_TEXT_SUBJECTS else subject_of(name, text)
+
+
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
-    models = ["mlp", "cnn", "vit", "gpt", "gpt-10m"]
+    of_text = ["gpt", "gpt-10m", *MORE_TEXT_SUBJECTS]
+    models = ["mlp", "cnn", "vit", *MORE_SUBJECTS, *of_text]
     parser = parser_of(__doc__)
     parser.add_argument("--models", nargs="+", default=["mlp", "cnn", "gpt"], choices=models)
-    parser.add_argument("--text", type=Path, help="a text, for the transformers of text")
+    parser.add_argument("--text", type=Path, help=f"a text, for {', '.join(of_text)}")
     parser.add_argument("--seconds", type=float, nargs="+", default=[12.0], help="Adam's (default: 12)")
     parser.add_argument("--shares", type=float, nargs="+", default=[0.5, 1.0], help="of them (default: 0.5 1)")
     parser.add_argument("--rates", type=float, nargs="+", default=[0.001, 0.003, 0.01], help="of Adam")
@@ -310,9 +319,9 @@ def main() -> int:
     rows: list[Row] = []
     times: list[Reached] = []
     for name in options.models:
-        if name.startswith("gpt") and options.text is None:
+        if name in of_text and options.text is None:
             parser.error(f"--text: expected a text for {name}, got none")
-        subject = subject_of(name, options.text.read_bytes() if options.text else b"")
+        subject = any_subject(name, options.text.read_bytes() if options.text else b"")
         for seconds, seed in itertools.product(options.seconds, options.seeds):
             try:
                 if options.accuracy:

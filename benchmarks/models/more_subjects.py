@@ -1,0 +1,377 @@
+"""Networks of many kinds, with data that are made here or come with scikit-learn; no setting was chosen by them."""
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlearn.tasks.blocks import Columns
+
+try:
+    import torch
+    from torch import Tensor, nn
+    from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
+except ImportError:
+    sys.exit("this benchmark needs PyTorch: pip install 'fedlearn[torch]'")
+
+from benchmarks.models.subjects import BATCH_SIZE, Subject
+from fedlearn.tasks.torch.small_gpt import Shape, windows_of
+from fedlearn.tasks.torch.supervised import Judge, Rows, supervised
+
+N_HELD_OUT = 300
+CONTEXT = 48
+
+Make = Callable[[], nn.Module]
+
+
+def subject(make: Make, loss: Judge, columns: Columns, *, n_held_out: int = N_HELD_OUT, unit: float = 1.0) -> Subject:
+    """A model with its data, of which the last rows are held out."""
+    training = {name: column[:-n_held_out] for name, column in columns.items()}
+    held_out = {name: column[-n_held_out:] for name, column in columns.items()}
+    return Subject(supervised(make, loss, training, held_out=held_out, batch_size=BATCH_SIZE), loss, unit)
+
+
+def square_error(model: nn.Module, rows: Rows) -> Tensor:
+    """Of a model that gives a number a row."""
+    return F.mse_loss(model(rows["x"])[:, 0], rows["y"])
+
+
+def cross_entropy(model: nn.Module, rows: Rows) -> Tensor:
+    """Of a model that gives logits."""
+    return F.cross_entropy(model(rows["x"]), rows["y"])
+
+
+def perceptron(*widths: int) -> nn.Module:
+    """Linear layers of these widths, with ReLU between them."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def digits() -> Columns:
+    """Handwritten digits as images [1, 8, 8], in an order by chance."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))
+    return {"x": (images[order] / 16).astype(np.float32).reshape(-1, 1, 8, 8), "y": labels[order].astype(np.int64)}
+
+
+def numbers(n_rows: int, n_columns: int) -> tuple[NDArray[np.float32], np.random.Generator]:
+    """Uniform numbers from 0 to 1, and the generator that drew them."""
+    generator = np.random.default_rng(0)
+    return generator.random((n_rows, n_columns), dtype=np.float32), generator
+
+
+def regression() -> Subject:
+    """Friedman's first function of ten numbers, by a perceptron with two hidden layers."""
+    x, _ = numbers(4000, 10)
+    y = 10 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
+    return subject(lambda: perceptron(10, 64, 64, 1), square_error, {"x": x, "y": y})
+
+
+def prices() -> Subject:
+    """The same with targets in thousands that nobody has scaled."""
+    x, _ = numbers(4000, 8)
+    y = 2000 + 2000 * x[:, 0] * x[:, 1] + 1000 * np.abs(x[:, 2] - 0.5)
+    return subject(lambda: perceptron(8, 64, 64, 1), square_error, {"x": x, "y": y})
+
+
+def logistic() -> Subject:
+    """A linear classifier of digits, which has no hidden matrix."""
+    return subject(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), cross_entropy, digits())
+
+
+def deep() -> Subject:
+    """A perceptron of eight hidden layers without norms or residuals, of digits."""
+    return subject(lambda: nn.Sequential(nn.Flatten(), perceptron(*[64] * 9, 10)), cross_entropy, digits())
+
+
+def autoencoder() -> Subject:
+    """Digits through eight numbers."""
+
+    def make() -> nn.Module:
+        layers = [nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 8), nn.Linear(8, 64), nn.GELU(), nn.Linear(64, 64)]
+        return nn.Sequential(nn.Flatten(), *layers)
+
+    def loss(model: nn.Module, rows: Rows) -> Tensor:
+        return F.mse_loss(model(rows["x"]), rows["x"].flatten(1))
+
+    return subject(make, loss, digits())
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions behind group norms, added to their input."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        layers = [(nn.GroupNorm(4, width), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1)) for _ in range(2)]
+        self.layers = nn.Sequential(*[module for layer in layers for module in layer])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [B, width, H, W] to the same."""
+        change: Tensor = self.layers(x)
+        return x + change
+
+
+def resnet() -> Subject:
+    """Three residual blocks of convolutions, on digits."""
+
+    def make() -> nn.Module:
+        blocks = [ResidualBlock(24) for _ in range(3)]
+        return nn.Sequential(
+            nn.Conv2d(1, 24, 3, padding=1), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10)
+        )
+
+    return subject(make, cross_entropy, digits())
+
+
+def depthwise() -> Subject:
+    """Convolutions by channel and across channels in turn, as in MobileNet, on digits."""
+
+    def make() -> nn.Module:
+        def separable(inputs: int, outputs: int) -> list[nn.Module]:
+            spatial = nn.Conv2d(inputs, inputs, 3, padding=1, groups=inputs)
+            return [spatial, nn.Conv2d(inputs, outputs, 1), nn.SiLU()]
+
+        first = [nn.Conv2d(1, 32, 3, padding=1), nn.SiLU(), *separable(32, 64), *separable(64, 64)]
+        return nn.Sequential(*first, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+    return subject(make, cross_entropy, digits())
+
+
+class Mixer(nn.Module):
+    """Perceptrons over 16 patches and over channels in turn."""
+
+    def __init__(self, width: int = 32, depth: int = 2) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(1, width, 2, 2)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * depth))
+        self.over_patches = nn.ModuleList(perceptron(16, 32, 16) for _ in range(depth))
+        self.over_channels = nn.ModuleList(perceptron(width, 64, width) for _ in range(depth))
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Maps images [B, 1, 8, 8] to logits [B, 10]."""
+        x = self.patches(images).flatten(2).mT
+        for layer, (patches, channels) in enumerate(zip(self.over_patches, self.over_channels, strict=True)):
+            x = x + patches(self.norms[2 * layer](x).mT).mT
+            x = x + channels(self.norms[2 * layer + 1](x))
+        logits: Tensor = self.head(x.mean(1))
+        return logits
+
+
+def mixer() -> Subject:
+    """An MLP-Mixer, on digits."""
+    return subject(Mixer, cross_entropy, digits())
+
+
+class UNet(nn.Module):
+    """A step down and a step up, with a connection past them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.down = nn.Conv2d(1, 16, 3, padding=1), nn.Conv2d(16, 32, 3, 2, 1)
+        self.middle, self.up = nn.Conv2d(32, 32, 3, padding=1), nn.ConvTranspose2d(32, 16, 2, 2)
+        self.last = nn.Conv2d(32, 1, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps images [B, 1, H, W] to the same."""
+        fine = F.silu(self.first(x))
+        coarse = F.silu(self.middle(F.silu(self.down(fine))))
+        image: Tensor = self.last(torch.cat([fine, self.up(coarse)], 1))
+        return image
+
+
+def unet() -> Subject:
+    """Digits out of noise, by convolutions down and up."""
+    images = digits()["x"]
+    noisy = (images + np.random.default_rng(0).normal(0.0, 0.3, images.shape)).astype(np.float32)
+
+    def loss(model: nn.Module, rows: Rows) -> Tensor:
+        return F.mse_loss(model(rows["noisy"]), rows["x"])
+
+    return subject(UNet, loss, {"x": images, "noisy": noisy})
+
+
+class Adder(nn.Module):
+    """A GRU whose last state is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrent, self.head = nn.GRU(2, 64, batch_first=True), nn.Linear(64, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [B, T, 2] to [B, 1]."""
+        states, _ = self.recurrent(x)
+        total: Tensor = self.head(states[:, -1])
+        return total
+
+
+def adding() -> Subject:
+    """The sum of two marked numbers of thirty, by a GRU."""
+    values, generator = numbers(6000, 30)
+    marks = np.zeros_like(values)
+    chosen = generator.permuted(np.tile(np.arange(30), (6000, 1)), axis=1)[:, :2]
+    np.put_along_axis(marks, chosen, 1.0, axis=1)
+    return subject(Adder, square_error, {"x": np.stack([values, marks], axis=2), "y": (values * marks).sum(axis=1)})
+
+
+class Recommender(nn.Module):
+    """Embeddings of users and of things, and a perceptron over both and their product."""
+
+    def __init__(self, n_users: int, n_things: int) -> None:
+        super().__init__()
+        self.users, self.things = nn.Embedding(n_users, 16), nn.Embedding(n_things, 16)
+        self.score = perceptron(48, 64, 1)
+
+    def forward(self, user: Tensor, thing: Tensor) -> Tensor:
+        """Maps numbers of users and things [B] to scores [B]."""
+        one, other = self.users(user), self.things(thing)
+        scores: Tensor = self.score(torch.cat([one, other, one * other], 1))[:, 0]
+        return scores
+
+
+def recommender() -> Subject:
+    """What 300 users think of 200 things, a product of four hidden numbers each."""
+    generator = np.random.default_rng(0)
+    users, things = generator.normal(size=(300, 4)), generator.normal(size=(200, 4))
+    user, thing = generator.integers(0, 300, 12000), generator.integers(0, 200, 12000)
+    score = ((users[user] * things[thing]).sum(axis=1) + 0.1 * generator.normal(size=12000)).astype(np.float32)
+
+    def loss(model: nn.Module, rows: Rows) -> Tensor:
+        return F.mse_loss(model(rows["user"], rows["thing"]), rows["score"])
+
+    return subject(lambda: Recommender(300, 200), loss, {"user": user, "thing": thing, "score": score})
+
+
+class Siren(nn.Module):
+    """Sines of thirty times linear layers, whose matrices begin accordingly small."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.head = (
+            nn.ModuleList([nn.Linear(2, 64), nn.Linear(64, 64), nn.Linear(64, 64)]),
+            nn.Linear(64, 1),
+        )
+        bounds = (0.5, (6 / 64) ** 0.5 / 30, (6 / 64) ** 0.5 / 30)
+        for layer, bound in zip(self.hidden, bounds, strict=True):
+            nn.init.uniform_(layer.get_parameter("weight"), -bound, bound)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps places [B, 2] to values [B, 1]."""
+        for layer in self.hidden:
+            x = torch.sin(30 * layer(x))
+        values: Tensor = self.head(x)
+        return values
+
+
+def siren() -> Subject:
+    """A picture as a function of its places, by a network of sines."""
+    places = 2 * numbers(4096, 2)[0] - 1
+    u, v = places.T
+    return subject(Siren, square_error, {"x": places, "y": np.sin(8 * u) * np.cos(6 * u * v) + (np.hypot(u, v) < 0.5)})
+
+
+def language(text: bytes, make: Callable[[int], Make], read: Callable[[nn.Module, Tensor], Tensor]) -> Subject:
+    """A model of that many bytes that reads windows of a text."""
+    windows = windows_of(text, Shape(context=CONTEXT))
+    columns = {"text": np.concatenate([windows.training, windows.held_out]).astype(np.int64)}
+
+    def loss(model: nn.Module, rows: Rows) -> Tensor:
+        logits = read(model, rows["text"][:, :-1])
+        return F.cross_entropy(logits.flatten(0, 1), rows["text"][:, 1:].flatten())
+
+    return subject(make(len(windows.alphabet)), loss, columns, n_held_out=len(windows.held_out), unit=math.log(2))
+
+
+class LstmReader(nn.Module):
+    """An LSTM that predicts the next token."""
+
+    def __init__(self, n_tokens: int) -> None:
+        super().__init__()
+        self.embedding, self.recurrent = nn.Embedding(n_tokens, 32), nn.LSTM(32, 96, batch_first=True)
+        self.head = nn.Linear(96, n_tokens)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Maps tokens [B, T] to logits [B, T, tokens]."""
+        states, _ = self.recurrent(self.embedding(tokens))
+        logits: Tensor = self.head(states)
+        return logits
+
+
+def lstm(text: bytes) -> Subject:
+    """An LSTM of 96 units, on text."""
+    return language(text, lambda n_tokens: lambda: LstmReader(n_tokens), lambda model, tokens: model(tokens))
+
+
+def gpt2(text: bytes) -> Subject:
+    """transformers' GPT-2, on text."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes: dict[str, Any] = {"n_positions": 64, "n_embd": 64, "n_layer": 2, "n_head": 4}
+    without: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+
+    def make(n_tokens: int) -> Make:
+        config = GPT2Config(vocab_size=n_tokens, bos_token_id=0, eos_token_id=0, **sizes, **without)
+        return lambda: GPT2LMHeadModel(config)
+
+    return language(text, make, lambda model, tokens: model(tokens).logits)
+
+
+def llama(text: bytes) -> Subject:
+    """transformers' Llama, on text."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2}
+    heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
+
+    def make(n_tokens: int) -> Make:
+        config = LlamaConfig(vocab_size=n_tokens, bos_token_id=0, eos_token_id=0, **sizes, **heads)
+        return lambda: LlamaForCausalLM(config)
+
+    return language(text, make, lambda model, tokens: model(tokens).logits)
+
+
+def x_transformer(text: bytes) -> Subject:
+    """x-transformers' decoder, on text."""
+    from x_transformers import Decoder, TransformerWrapper
+
+    def make(n_tokens: int) -> Make:
+        def model() -> nn.Module:
+            layers = Decoder(dim=64, depth=2, heads=4, attn_dim_head=16)
+            wrapper: nn.Module = TransformerWrapper(num_tokens=n_tokens, max_seq_len=64, attn_layers=layers)
+            return wrapper
+
+        return model
+
+    return language(text, make, lambda model, tokens: model(tokens))
+
+
+MORE_SUBJECTS: Mapping[str, Callable[[], Subject]] = {
+    "regression": regression,
+    "prices": prices,
+    "recommender": recommender,
+    "logistic": logistic,
+    "deep": deep,
+    "autoencoder": autoencoder,
+    "resnet": resnet,
+    "depthwise": depthwise,
+    "mixer": mixer,
+    "unet": unet,
+    "adding": adding,
+    "siren": siren,
+}
+
+MORE_TEXT_SUBJECTS: Mapping[str, Callable[[bytes], Subject]] = {
+    "lstm": lstm,
+    "gpt2": gpt2,
+    "llama": llama,
+    "x-transformer": x_transformer,
+}
+"""Those that read a text."""
