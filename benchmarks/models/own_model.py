@@ -78,10 +78,10 @@ def muon(model: nn.Module) -> list[torch.optim.Optimizer]:
     matrices = [name for name, parameter in named.items() if name in hidden and parameter.dim() == 2]
     others = [parameter for name, parameter in named.items() if name not in matrices]
     rate, other_rate = MUON_RATES
-    return [
-        torch.optim.Muon([named[name] for name in matrices], lr=rate, weight_decay=0.0),
-        torch.optim.Adam(others, lr=other_rate),
-    ]
+    optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(others, lr=other_rate)]
+    if matrices:
+        optimizers.append(torch.optim.Muon([named[name] for name in matrices], lr=rate, weight_decay=0.0))
+    return optimizers
 
 
 def backprop(

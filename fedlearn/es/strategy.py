@@ -138,13 +138,15 @@ def ask(
     *,
     members_per_s: float = 0.0,
     least_s: float = 0.0,
+    line_step_s: float = 0.0,
     n_machines: int = 1,
     member_s: float = 0.0,
 ) -> Population:
     """The population of `step`, given the Update before it (None at the first step of a run).
 
     `members_per_s` is the measured speed of all volunteers together, 0 where it is unknown. `least_s` is the shortest
-    step, in seconds, at which the network lines do not hold volunteers up. Each of their `n_machines` computes at a
+    step, in seconds, at which exchanges do not hold volunteers up, and `line_step_s` that at which the lines alone do
+    not. Each of their `n_machines` computes at a
     member for `member_s` seconds; 0: unknown.
     """
     elapsed_s = elapsed_s_after(last)
@@ -163,7 +165,7 @@ def ask(
     )
     if strategy.perturbation.space != "nothing":
         return population
-    wanted = GRADIENT_LINE_SHARE * least_s / (member_s * strategy.population_limit) if member_s else 0.0
+    wanted = GRADIENT_LINE_SHARE * line_step_s / (member_s * strategy.population_limit) if member_s else 0.0
     n_local = strategy.local_steps or _local_steps_wanted(strategy, last, wanted)
     bits = strategy.sum_bits or _sum_bits_wanted(strategy, last, wanted, n_local)
     if n_local > 1:

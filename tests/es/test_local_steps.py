@@ -89,7 +89,7 @@ def last_of(group_size: int) -> Update:
 def test_lines_decide_how_many_local_steps_are_taken(least_s: float, before: int, expected: int) -> None:
     strategy = msgspec.structs.replace(LOCAL, local_steps=0)
     for last in [None, last_of(1)] if before == 1 else [last_of(2 * before)]:
-        population = ask(strategy, 0, last, member_s=0.005, least_s=least_s, n_machines=3)
+        population = ask(strategy, 0, last, member_s=0.005, line_step_s=least_s, n_machines=3)
         if expected == 1:
             assert (population.group_size, population.perturbation.local_steps) == (1, None)
         else:
@@ -100,15 +100,15 @@ def test_lines_decide_how_many_local_steps_are_taken(least_s: float, before: int
 def test_lines_ask_for_no_more_local_steps_than_are_allowed() -> None:
     strategy = msgspec.structs.replace(LOCAL, local_steps=0, most_local_steps=8)
     for before in (None, last_of(1), last_of(16), last_of(128)):
-        population = ask(strategy, 0, before, member_s=0.005, least_s=2.0, n_machines=3)
+        population = ask(strategy, 0, before, member_s=0.005, line_step_s=2.0, n_machines=3)
         assert population.n_local_steps == 8
 
 
 def test_lines_decide_nothing_where_losses_are_measured_or_no_speed_is_known() -> None:
     strategy = msgspec.structs.replace(LOCAL, local_steps=0)
-    assert ask(strategy, 0, None, least_s=9.0, n_machines=3).group_size == 1
+    assert ask(strategy, 0, None, line_step_s=9.0, n_machines=3).group_size == 1
     noisy = msgspec.structs.replace(STRATEGY, local_steps=0)
-    assert ask(noisy, 0, None, member_s=1e-4, least_s=9.0, n_machines=3).group_size == 8
+    assert ask(noisy, 0, None, member_s=1e-4, line_step_s=9.0, n_machines=3).group_size == 8
 
 
 PACKED, BYTES = (CodedEstimate(np.zeros(1, np.int8), np.array([code], np.uint8)) for code in (136, 3))
@@ -124,20 +124,20 @@ def test_lines_decide_how_coarse_sums_are(least_s: float, last: CodedEstimate | 
     before = None if last is None else msgspec.structs.replace(last_of(1), estimate=last)
     for n_local in (0, 1, 30):
         strategy = msgspec.structs.replace(LOCAL, local_steps=n_local, sum_bits=0)
-        asked = ask(strategy, 0, before, member_s=0.005, least_s=least_s, n_machines=3)
+        asked = ask(strategy, 0, before, member_s=0.005, line_step_s=least_s, n_machines=3)
         assert asked.perturbation.sum_bits == expected
         fixed = msgspec.structs.replace(strategy, sum_bits=12 - expected)
-        asked = ask(fixed, 0, before, member_s=0.005, least_s=least_s, n_machines=3)
+        asked = ask(fixed, 0, before, member_s=0.005, line_step_s=least_s, n_machines=3)
         assert asked.perturbation.sum_bits == 12 - expected
 
 
 def test_where_local_steps_are_audited_their_sums_are_bytes() -> None:
     strategy = msgspec.structs.replace(LOCAL, sum_bits=0, coarse_local_steps=False)
-    assert ask(strategy, 0, None, member_s=0.005, least_s=9.0).perturbation.sum_bits == 8
+    assert ask(strategy, 0, None, member_s=0.005, line_step_s=9.0).perturbation.sum_bits == 8
     gradients = msgspec.structs.replace(strategy, local_steps=1)
-    assert ask(gradients, 0, None, member_s=0.005, least_s=9.0).perturbation.sum_bits == 4
+    assert ask(gradients, 0, None, member_s=0.005, line_step_s=9.0).perturbation.sum_bits == 4
 
 
 def test_noise_has_no_coarser_sums() -> None:
     noisy = msgspec.structs.replace(STRATEGY, sum_bits=0)
-    assert ask(noisy, 0, None, member_s=1e-4, least_s=9.0).perturbation.sum_bits == 8
+    assert ask(noisy, 0, None, member_s=1e-4, line_step_s=9.0).perturbation.sum_bits == 8

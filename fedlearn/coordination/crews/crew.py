@@ -171,6 +171,7 @@ class Crew(Party, eq=False):
         """Begins to take leases, with the volunteers that have its seats now."""
         self.reputation, self.line, self.is_up = reputation, line, True
         self.members_per_s = self.exchange_s = self.member_s = None
+        self.exchanges.clear()
 
     def take_down(self, now: float) -> None:
         """Takes no more leases; the results of the present one so far count."""

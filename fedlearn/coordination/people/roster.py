@@ -16,6 +16,10 @@ from fedlearn.wire.messages import Assignment, Credit
 KEPT_BLOCKS = 2
 """Blocks of data that a client keeps: the current one, and the one before it, which the last Update may name."""
 
+KEPT_EXCHANGES = 8
+"""The exchanges whose least is what a line takes: whatever makes one longer, such as other programs that a machine has
+to run, is not the line's."""
+
 _SPEED_MEMORY = 0.5
 """Weight of the past in the measured speed."""
 
@@ -63,10 +67,17 @@ class Party(msgspec.Struct, kw_only=True, eq=False):
     members_per_s: float | None = None
     exchange_s: float | None = None
     """Seconds that an Assignment and its Result travel, together."""
+    exchanges: deque[float] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT_EXCHANGES))
+    """Those of the last few."""
     member_s: float | None = None
     """Seconds that one of its machines computes at a member."""
     n_machines: int = 1
     """Number of machines that compute groups side by side, of which a relay has several."""
+
+    @property
+    def line_s(self) -> float | None:
+        """Seconds that its line takes for an Assignment and a Result; None: unknown."""
+        return min(self.exchanges, default=None)
 
     @property
     @abstractmethod
@@ -101,6 +112,7 @@ class Party(msgspec.Struct, kw_only=True, eq=False):
         self.n_machines = n_machines
         if not 0.0 < busy_s <= duration_s:
             return
+        self.exchanges.append(duration_s - busy_s)
         self.exchange_s = _smoothed(self.exchange_s, duration_s - busy_s)
         self.member_s = _smoothed(self.member_s, n_machines * busy_s / max(n_members, 1))
 

@@ -104,6 +104,18 @@ def take_back(step: OpenStep, party: Party, best: float, *, now: float) -> None:
         party.reputation.rest(step.population.step)
 
 
+def line_s(parties: Iterable[Party]) -> float:
+    """The time that the lines take for an Assignment and its Result, in seconds; 0: unknown."""
+    return _three_quarters(party.line_s for party in parties)
+
+
+def _three_quarters(exchanges: Iterable[float | None]) -> float:
+    """What three quarters of the known exchanges take at most; 0 where there are none."""
+    known = sorted(seconds for seconds in exchanges if seconds is not None)
+    # The second of three, so that one slow line among few does not set the pace.
+    return known[3 * (len(known) - 1) // 4] if known else 0.0
+
+
 @final
 class StepPace:
     """The durations of steps: as planned, or longer where a group takes longer."""
@@ -122,14 +134,14 @@ class StepPace:
     def least_s(self, parties: Iterable[Party]) -> float:
         """The shortest useful step, in seconds: travel time should be a small part of it; at most half of
         `time_per_step`."""
-        return min(EXCHANGES * self.exchange_s(parties), self.time_per_step / 2)
+        return self._of_exchange(_three_quarters(party.exchange_s for party in parties))
 
-    def exchange_s(self, parties: Iterable[Party]) -> float:
-        """The time that an Assignment and its Result travel for three quarters of the parties, in seconds; 0:
-        unknown."""
-        known = sorted(party.exchange_s for party in parties if party.exchange_s is not None)
-        # The second of three, so that one slow line among few does not set the pace.
-        return known[3 * (len(known) - 1) // 4] if known else 0.0
+    def line_step_s(self, parties: Iterable[Party]) -> float:
+        """The same by the lines alone, whatever else makes exchanges longer now and then."""
+        return self._of_exchange(line_s(parties))
+
+    def _of_exchange(self, exchange_s: float) -> float:
+        return min(EXCHANGES * exchange_s, self.time_per_step / 2)
 
     def stretch(self, waited_s: float) -> None:
         """Lengthens steps, since no volunteer finished a group in `waited_s`."""

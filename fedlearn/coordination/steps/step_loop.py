@@ -14,7 +14,7 @@ from fedlearn.coordination.leases.leasing import give, lease_out, send_block
 from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.credit import Ledger
 from fedlearn.coordination.people.roster import Party, Roster
-from fedlearn.coordination.steps.closing import ClosedStep, StepPace, settle_leases
+from fedlearn.coordination.steps.closing import ClosedStep, StepPace, line_s, settle_leases
 from fedlearn.coordination.steps.step_source import StepSource
 from fedlearn.es.strategy import Population
 from fedlearn.es.update import Update
@@ -167,7 +167,7 @@ class StepLoop:
     def _news(self, population: Population, ready: Sequence[Party]) -> list[ServerEffect]:
         """Notices where the number of local steps, or the bits of sums, have changed."""
         n_local, bits = population.n_local_steps, population.perturbation.sum_bits
-        exchange_s = self.pace.exchange_s(ready)
+        exchange_s = line_s(ready)
         why = f", since an exchange takes {exchange_s:.2g} s" if exchange_s else ""
         news: list[ServerEffect] = []
         if n_local != self._n_local_steps:

@@ -100,6 +100,7 @@ class OwnSteps:
             last,
             members_per_s=members_per_s,
             least_s=pace.least_s(ready),
+            line_step_s=pace.line_step_s(ready),
             n_machines=sum(party.n_machines for party in ready),
             member_s=median(known) if known else 0.0,
         )

@@ -41,6 +41,13 @@ def activations(first: int, count: int) -> Activations:
     return Activations(5, first, count, DIGEST, bytes(8 * count + 64 * (first % GROUP == 0)))
 
 
+def test_a_crew_that_is_put_up_again_has_another_line(crew: Crew) -> None:
+    crew.time_exchange(1, 1.5, 1.0)
+    crew.put_up(crew.reputation, 1)
+    crew.time_exchange(1, 3.0, 1.0)
+    assert (crew.exchange_s, crew.line_s) == (2.0, 2.0)
+
+
 @pytest.mark.parametrize(("most_bytes", "is_kept"), [(128 * (8 + 6), True), (128 * (8 + 6) - 1, False)])
 def test_what_seats_send_is_kept_where_all_of_a_lease_without_noise_may_be(
     most_bytes: int, is_kept: bool, monkeypatch: pytest.MonkeyPatch

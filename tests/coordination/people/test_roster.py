@@ -1,6 +1,6 @@
 import pytest
 
-from fedlearn.coordination.people.roster import KEPT_BLOCKS, Phase, Roster, Volunteer
+from fedlearn.coordination.people.roster import KEPT_BLOCKS, KEPT_EXCHANGES, Phase, Roster, Volunteer
 
 
 def test_speed_forgets_half_of_what_it_was_with_each_measurement() -> None:
@@ -40,6 +40,16 @@ def test_exchange_is_what_passed_besides_the_work_and_is_forgotten_by_half() -> 
     volunteer.time_exchange(40, 2.0, 1.0, n_machines=5)
     assert volunteer.n_machines == 5
     assert volunteer.member_s == pytest.approx(0.1)
+
+
+def test_the_least_of_the_last_exchanges_is_what_the_line_takes() -> None:
+    volunteer = Volunteer(1)
+    assert volunteer.line_s is None
+    found: list[float | None] = []
+    for passed_s in (2.0, 1.0, *[3.0] * KEPT_EXCHANGES):
+        volunteer.time_exchange(1, 1.0 + passed_s, 1.0)
+        found.append(volunteer.line_s)
+    assert found == [2.0, *[1.0] * KEPT_EXCHANGES, 3.0]
 
 
 @pytest.mark.parametrize("busy_s", [0.0, -1.0, 1.5, float("nan"), float("inf"), -float("inf")])

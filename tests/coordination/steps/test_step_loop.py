@@ -132,7 +132,8 @@ GRADIENTS = msgspec.structs.replace(
 def test_slow_lines_are_told_of_and_lead_to_local_steps_of_every_machine() -> None:
     scene = Scene(2, strategy=GRADIENTS)
     for volunteer, n_machines, exchange_s in zip(scene.volunteers.values(), (1, 3), (0.32, 0.1), strict=True):
-        volunteer.member_s, volunteer.n_machines, volunteer.exchange_s = 0.01, n_machines, exchange_s
+        volunteer.member_s, volunteer.n_machines = 0.01, n_machines
+        volunteer.exchanges.extend([9.0, exchange_s, 9.0])
     effects = scene.course.open_next(NOW)
     assert of(Notice, effects) == [
         Notice("volunteers take 8 steps by themselves between two exchanges, since an exchange takes 0.1 s")
@@ -144,7 +145,7 @@ def test_slow_lines_are_told_of_and_lead_to_local_steps_of_every_machine() -> No
     assert of(Notice, scene.course.open_next(NOW)) == []
     scene.course.abandon()
     for volunteer in scene.volunteers.values():
-        volunteer.exchange_s = 1e-4
+        volunteer.exchanges.append(1e-4)
     effects = scene.course.open_next(NOW)
     assert of(Notice, effects) == [Notice("each step is exchanged again, since an exchange takes 0.0001 s")]
 
@@ -152,13 +153,14 @@ def test_slow_lines_are_told_of_and_lead_to_local_steps_of_every_machine() -> No
 def test_slow_lines_are_told_of_where_they_make_sums_coarser() -> None:
     scene = Scene(strategy=msgspec.structs.replace(GRADIENTS, local_steps=1, sum_bits=0))
     (volunteer,) = scene.volunteers.values()
-    volunteer.member_s, volunteer.exchange_s = 0.01, 0.1
+    volunteer.member_s, volunteer.exchange_s = 0.01, 9.0
+    volunteer.exchanges.append(0.1)
     told = "sums of gradients have 4 bits a parameter, since an exchange takes 0.1 s"
     assert of(Notice, scene.course.open_next(NOW)) == [Notice(told)]
     scene.course.abandon()
     assert of(Notice, scene.course.open_next(NOW)) == []
     scene.course.abandon()
-    volunteer.exchange_s = 1e-4
+    volunteer.exchanges.append(1e-4)
     told = "sums of gradients have 8 bits a parameter, since an exchange takes 0.0001 s"
     assert of(Notice, scene.course.open_next(NOW)) == [Notice(told)]
 
