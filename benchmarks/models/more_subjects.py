@@ -36,12 +36,12 @@ def subject(make: Make, loss: Judge, columns: Columns, *, n_held_out: int = N_HE
 
 
 def square_error(model: nn.Module, rows: Rows) -> Tensor:
-    """Of a model that gives a number a row."""
+    """The loss of a model that gives a number a row."""
     return F.mse_loss(model(rows["x"])[:, 0], rows["y"])
 
 
 def cross_entropy(model: nn.Module, rows: Rows) -> Tensor:
-    """Of a model that gives logits."""
+    """The loss of a model that gives logits."""
     return F.cross_entropy(model(rows["x"]), rows["y"])
 
 
@@ -76,7 +76,7 @@ def regression() -> Subject:
 
 
 def prices() -> Subject:
-    """The same with targets in thousands that nobody has scaled."""
+    """Targets in thousands that nobody has scaled, by the same kind of perceptron."""
     x, _ = numbers(4000, 8)
     y = 2000 + 2000 * x[:, 0] * x[:, 1] + 1000 * np.abs(x[:, 2] - 0.5)
     return subject(lambda: perceptron(8, 64, 64, 1), square_error, {"x": x, "y": y})
@@ -311,7 +311,7 @@ def lstm(text: bytes) -> Subject:
 
 
 def gpt2(text: bytes) -> Subject:
-    """transformers' GPT-2, on text."""
+    """GPT-2 of transformers, on text."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     sizes: dict[str, Any] = {"n_positions": 64, "n_embd": 64, "n_layer": 2, "n_head": 4}
@@ -325,7 +325,7 @@ def gpt2(text: bytes) -> Subject:
 
 
 def llama(text: bytes) -> Subject:
-    """transformers' Llama, on text."""
+    """Llama of transformers, on text."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     sizes: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2}
@@ -339,7 +339,7 @@ def llama(text: bytes) -> Subject:
 
 
 def x_transformer(text: bytes) -> Subject:
-    """x-transformers' decoder, on text."""
+    """A decoder of x-transformers, on text."""
     from x_transformers import Decoder, TransformerWrapper
 
     def make(n_tokens: int) -> Make:
@@ -374,4 +374,4 @@ MORE_TEXT_SUBJECTS: Mapping[str, Callable[[bytes], Subject]] = {
     "llama": llama,
     "x-transformer": x_transformer,
 }
-"""Those that read a text."""
+"""Makers of models that read a text."""

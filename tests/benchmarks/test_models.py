@@ -131,3 +131,26 @@ def test_evotorchs_actors_are_sent_solutions(read_json: ReadJson) -> None:
     (row,) = read_json("peers", "--learners", "evotorch", "--accuracy", "1.1", "--seconds", "0.1")["rows"]
     assert row["seconds"] is None
     assert row["megabytes"] == pytest.approx(row["exchanges"] * 200 * 4e-6 * (64 * 64 + 64 + 640 + 10 + 1))
+
+
+@needs_digits
+def test_a_model_without_hidden_matrices_is_left_to_adam(read_json: ReadJson) -> None:
+    given = ("--models", "logistic", "--seconds", "0.1", "--shares", "1", "--rates", "0.01", "--falling")
+    assert [row["steps"] > 0 for row in read_json("own_model", *given)["rows"]] == [True] * 4
+
+
+OF_TEXT = {"lstm": "torch", "gpt2": "transformers", "llama": "transformers", "x-transformer": "x_transformers"}
+OF_DIGITS = ("logistic", "deep", "autoencoder", "resnet", "depthwise", "mixer", "unet")
+
+
+@needs_torch
+@pytest.mark.parametrize("name", ["regression", "prices", "recommender", "adding", "siren", *OF_DIGITS, *OF_TEXT])
+def test_networks_of_other_kinds_give_a_loss_before_they_learn(name: str, text: str) -> None:
+    pytest.importorskip("sklearn" if name in OF_DIGITS else OF_TEXT.get(name, "torch"))
+    from benchmarks.models.own_model import any_subject
+    from benchmarks.models.subjects import judged, new_model
+
+    subject = any_subject(name, Path(text).read_bytes())
+    loss, accuracy = judged(subject, new_model(subject))
+    assert 0.0 < loss < 1e7
+    assert accuracy is None
