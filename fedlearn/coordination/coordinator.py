@@ -276,7 +276,10 @@ class Coordinator:
 
     def _admit(self, volunteer: Volunteer, ready: Ready, now: float) -> list[ServerEffect]:
         if (ready.step, ready.digest) != volunteer.snapshot:
-            return self._quarantine(volunteer, f"its digest of step {ready.step} is not the server's", now)
+            what = f"its digest of step {ready.step} is not the server's"
+            if ready.step == 0 and not volunteer.has_joined:
+                what = "its first weights are not the server's, as where a task's file draws them without a seed"
+            return self._quarantine(volunteer, what, now)
         volunteer.enter(Phase.READY)
         effects: list[ServerEffect] = []
         if not volunteer.has_joined:

@@ -293,6 +293,24 @@ def test_a_group_that_is_not_finite_spoils_no_other() -> None:
     assert found.total.tolist() == [10.0]
 
 
+def test_a_batch_norm_without_averages_takes_the_rows_of_a_group() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 1))
+    parameters, x = list(model.parameters()), torch.randn(2, 6, 3)
+    expected, losses = torch.zeros(sum(parameter.numel() for parameter in parameters)), []
+    for rows in x:
+        loss = model(rows).square().mean()
+        losses.append(float(loss.detach()))
+        expected += torch.cat([part.flatten() for part in torch.autograd.grad(loss, parameters)])
+    batching = Batching()
+    batching.took(1, 1e-3)
+    found = loss_gradients(
+        lambda r: model(r["x"]).square().mean(), parameters, {"x": x}, 2, seed=None, batching=batching, now=lambda: 0.0
+    )
+    np.testing.assert_allclose(found.losses, losses, rtol=1e-5)
+    np.testing.assert_allclose(found.total, expected.numpy(), rtol=1e-4, atol=1e-6)
+
+
 def test_noise_is_refused_where_gradients_are_summed() -> None:
     objective = objective_of()
     trials = Trials(2, Perturbation(0.1, 1, "activations"), 2, 0, 2)

@@ -72,7 +72,8 @@ def refuse_module(model: nn.Module) -> None:
 def refuse_statistics(name: str) -> None:
     raise Refused(
         f"{name} moves its running averages during trials, so that a member's loss depends on those before it; "
-        "call model.eval() (its averages are then frozen), or use GroupNorm or LayerNorm"
+        "call model.eval() (its averages are then frozen), use GroupNorm or LayerNorm, or let it have none "
+        "(track_running_stats=False)"
     )
 
 
