@@ -18,9 +18,9 @@ try:
 except ImportError:
     sys.exit("this benchmark needs PyTorch: pip install 'fedlearn[torch]'")
 
-from benchmarks.models.subjects import BATCH_SIZE, Subject
+from benchmarks.models.subjects import Subject, held_out_subject, images_of_digits
 from fedlearn.tasks.torch.small_gpt import Shape, windows_of
-from fedlearn.tasks.torch.supervised import Judge, Rows, supervised
+from fedlearn.tasks.torch.supervised import Judge, Rows
 
 N_HELD_OUT = 300
 CONTEXT = 48
@@ -28,11 +28,9 @@ CONTEXT = 48
 Make = Callable[[], nn.Module]
 
 
-def subject(make: Make, loss: Judge, columns: Columns, *, n_held_out: int = N_HELD_OUT, unit: float = 1.0) -> Subject:
+def subject(make: Make, loss: Judge, columns: Columns) -> Subject:
     """A model with its data, of which the last rows are held out."""
-    training = {name: column[:-n_held_out] for name, column in columns.items()}
-    held_out = {name: column[-n_held_out:] for name, column in columns.items()}
-    return Subject(supervised(make, loss, training, held_out=held_out, batch_size=BATCH_SIZE), loss, unit)
+    return held_out_subject(make, loss, columns, N_HELD_OUT)
 
 
 def square_error(model: nn.Module, rows: Rows) -> Tensor:
@@ -54,12 +52,9 @@ def perceptron(*widths: int) -> nn.Module:
 
 
 def digits() -> Columns:
-    """Handwritten digits as images [1, 8, 8], in an order by chance."""
-    from sklearn.datasets import load_digits
-
-    images, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(labels))
-    return {"x": (images[order] / 16).astype(np.float32).reshape(-1, 1, 8, 8), "y": labels[order].astype(np.int64)}
+    """Handwritten digits as images [1, 8, 8], and their labels."""
+    images, labels = images_of_digits((1, 8, 8))
+    return {"x": images, "y": labels}
 
 
 def numbers(n_rows: int, n_columns: int) -> tuple[NDArray[np.float32], np.random.Generator]:
@@ -255,10 +250,8 @@ class Siren(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.hidden, self.head = (
-            nn.ModuleList([nn.Linear(2, 64), nn.Linear(64, 64), nn.Linear(64, 64)]),
-            nn.Linear(64, 1),
-        )
+        self.hidden = nn.ModuleList(nn.Linear(inputs, 64) for inputs in (2, 64, 64))
+        self.head = nn.Linear(64, 1)
         bounds = (0.5, (6 / 64) ** 0.5 / 30, (6 / 64) ** 0.5 / 30)
         for layer, bound in zip(self.hidden, bounds, strict=True):
             nn.init.uniform_(layer.get_parameter("weight"), -bound, bound)
@@ -287,7 +280,7 @@ def language(text: bytes, make: Callable[[int], Make], read: Callable[[nn.Module
         logits = read(model, rows["text"][:, :-1])
         return F.cross_entropy(logits.flatten(0, 1), rows["text"][:, 1:].flatten())
 
-    return subject(make(len(windows.alphabet)), loss, columns, n_held_out=len(windows.held_out), unit=math.log(2))
+    return held_out_subject(make(len(windows.alphabet)), loss, columns, len(windows.held_out), unit=math.log(2))
 
 
 class LstmReader(nn.Module):
@@ -310,32 +303,34 @@ def lstm(text: bytes) -> Subject:
     return language(text, lambda n_tokens: lambda: LstmReader(n_tokens), lambda model, tokens: model(tokens))
 
 
+def of_transformers(
+    text: bytes, configure: Callable[..., Any], build: Callable[[Any], nn.Module], sizes: Mapping[str, float]
+) -> Subject:
+    """A causal language model of transformers, on text."""
+
+    def make(n_tokens: int) -> Make:
+        config = configure(vocab_size=n_tokens, bos_token_id=0, eos_token_id=0, **sizes)
+        return lambda: build(config)
+
+    return language(text, make, lambda model, tokens: model(tokens).logits)
+
+
 def gpt2(text: bytes) -> Subject:
     """GPT-2 of transformers, on text."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    sizes: dict[str, Any] = {"n_positions": 64, "n_embd": 64, "n_layer": 2, "n_head": 4}
-    without: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-
-    def make(n_tokens: int) -> Make:
-        config = GPT2Config(vocab_size=n_tokens, bos_token_id=0, eos_token_id=0, **sizes, **without)
-        return lambda: GPT2LMHeadModel(config)
-
-    return language(text, make, lambda model, tokens: model(tokens).logits)
+    sizes = {"n_positions": 64, "n_embd": 64, "n_layer": 2, "n_head": 4}
+    without = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    return of_transformers(text, GPT2Config, GPT2LMHeadModel, {**sizes, **without})
 
 
 def llama(text: bytes) -> Subject:
     """Llama of transformers, on text."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    sizes: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2}
-    heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
-
-    def make(n_tokens: int) -> Make:
-        config = LlamaConfig(vocab_size=n_tokens, bos_token_id=0, eos_token_id=0, **sizes, **heads)
-        return lambda: LlamaForCausalLM(config)
-
-    return language(text, make, lambda model, tokens: model(tokens).logits)
+    sizes = {"hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    return of_transformers(text, LlamaConfig, LlamaForCausalLM, {**sizes, **heads})
 
 
 def x_transformer(text: bytes) -> Subject:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from fedlearn.tasks.blocks import Columns
 
@@ -41,19 +42,34 @@ def gpt(text: bytes, shape: Shape = SMALL) -> Subject:
     return Subject(task, task._metrics["loss"], math.log(2))
 
 
-def digits(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> Subject:
-    """A classifier of handwritten digits, which takes images of this shape."""
+def held_out_subject(
+    make: Callable[[], nn.Module],
+    loss: Judge,
+    columns: Columns,
+    n_held_out: int,
+    *,
+    unit: float = 1.0,
+    accuracy: Judge | None = None,
+) -> Subject:
+    """A model with its data, of which the last rows are held out."""
+    training = {name: column[:-n_held_out] for name, column in columns.items()}
+    held_out = {name: column[-n_held_out:] for name, column in columns.items()}
+    return Subject(supervised(make, loss, training, held_out=held_out, batch_size=BATCH_SIZE), loss, unit, accuracy)
+
+
+def images_of_digits(shape: tuple[int, ...]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Handwritten digits as images of this shape, and their labels, in an order by chance."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(labels))
-    columns: Columns = {
-        "image": (images[order] / 16).astype(np.float32).reshape(-1, *shape),
-        "label": labels[order].astype(np.int64),
-    }
-    n_training = len(order) * 4 // 5
-    training = {name: column[:n_training] for name, column in columns.items()}
-    held_out = {name: column[n_training:] for name, column in columns.items()}
+    return (images[order] / 16).astype(np.float32).reshape(-1, *shape), labels[order].astype(np.int64)
+
+
+def digits(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> Subject:
+    """A classifier of handwritten digits, which takes images of this shape."""
+    images, labels = images_of_digits(shape)
+    n_held_out = len(labels) - len(labels) * 4 // 5
 
     def loss(model: nn.Module, rows: Rows) -> Tensor:
         return F.cross_entropy(model(rows["image"]), rows["label"])
@@ -61,7 +77,7 @@ def digits(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> Subject:
     def accuracy(model: nn.Module, rows: Rows) -> float:
         return float((model(rows["image"]).argmax(-1) == rows["label"]).float().mean())
 
-    return Subject(supervised(make, loss, training, held_out=held_out, batch_size=BATCH_SIZE), loss, 1.0, accuracy)
+    return held_out_subject(make, loss, {"image": images, "label": labels}, n_held_out, accuracy=accuracy)
 
 
 def mlp() -> Subject:
