@@ -146,8 +146,7 @@ def ask(
 
     `members_per_s` is the measured speed of all volunteers together, 0 where it is unknown. `least_s` is the shortest
     step, in seconds, at which exchanges do not hold volunteers up, and `line_step_s` that at which the lines alone do
-    not. Each of their `n_machines` computes at a
-    member for `member_s` seconds; 0: unknown.
+    not. Each of their `n_machines` computes at a member for `member_s` seconds; 0: unknown.
     """
     elapsed_s = elapsed_s_after(last)
     limit = members_wanted(strategy, elapsed_s, members_per_s=members_per_s, least_s=least_s, n_machines=n_machines)

@@ -167,6 +167,8 @@ class StepLoop:
     def _news(self, population: Population, ready: Sequence[Party]) -> list[ServerEffect]:
         """Notices where the number of local steps, or the bits of sums, have changed."""
         n_local, bits = population.n_local_steps, population.perturbation.sum_bits
+        if (n_local, bits) == (self._n_local_steps, self._sum_bits):
+            return []
         exchange_s = line_s(ready)
         why = f", since an exchange takes {exchange_s:.2g} s" if exchange_s else ""
         news: list[ServerEffect] = []
