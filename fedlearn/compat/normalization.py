@@ -7,38 +7,16 @@ averages are measured afterwards, with the trained weights.
 import copy
 import threading
 from collections.abc import Iterable
-from typing import final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from fedlearn.tasks.torch.training_mode import ENOUGH_ROWS, averaging, norms_in_training
+
 LOCKS = type(threading.Lock()), type(threading.RLock())
 """Types of what modules may have that can't be copied, and is shared by their copies."""
-
-ENOUGH_ROWS = 4096
-"""Rows by which averages are measured."""
-
-
-@final
-class PartNorm(nn.Module):
-    """A batch norm in training that keeps no averages, with another's weight and bias."""
-
-    def __init__(self, like: _BatchNorm) -> None:
-        super().__init__()
-        self.weight: nn.Parameter | None = like.weight
-        self.bias: nn.Parameter | None = like.bias
-        self.eps = like.eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        others = [0, *range(2, x.dim())]
-        centred = x - x.mean(others, keepdim=True)
-        normal = centred * torch.rsqrt((centred * centred).mean(others, keepdim=True) + self.eps)
-        if self.weight is None or self.bias is None:
-            return normal
-        shape = [1, -1, *[1] * (x.dim() - 2)]
-        return normal * self.weight.view(shape) + self.bias.view(shape)
 
 
 def without_training_mode(model: nn.Module) -> tuple[nn.Module, str]:
@@ -48,10 +26,9 @@ def without_training_mode(model: nn.Module) -> tuple[nn.Module, str]:
     """
     locks = [value for module in model.modules() for value in vars(module).values() if isinstance(value, LOCKS)]
     made = copy.deepcopy(model, {id(lock): lock for lock in locks}).eval()
-    for parent in list(made.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, _BatchNorm):
-                setattr(parent, name, PartNorm(child))
+    for module in made.modules():
+        if isinstance(module, _BatchNorm):
+            module.train()
     dropped = any(isinstance(module, _DropoutNd) and module.p > 0 for module in made.modules())
     return made, "dropout: all units take part in every step" if dropped else ""
 
@@ -59,20 +36,13 @@ def without_training_mode(model: nn.Module) -> tuple[nn.Module, str]:
 @torch.no_grad()
 def measure_averages(model: nn.Module, batches: Iterable[Tensor]) -> None:
     """Measures the running averages of the model's batch norms on some batches, and leaves the model in evaluation."""
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+    norms = norms_in_training(model.train())
     model.eval()
     if not norms:
         return
-    momenta = [norm.momentum for norm in norms]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # a mean over all batches
-        norm.train()
     n_rows = 0
-    for batch in batches:
-        model(batch)
-        if (n_rows := n_rows + len(batch)) >= ENOUGH_ROWS:
-            break
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
-    model.eval()
+    with averaging(norms):
+        for batch in batches:
+            model(batch)
+            if (n_rows := n_rows + len(batch)) >= ENOUGH_ROWS:
+                break

@@ -202,8 +202,9 @@ upsample_nearest2d.vec(Tensor input, Count[]? output_size, Float[]? scale_factor
 upsample_nearest3d.vec(Tensor input, Count[]? output_size, Float[]? scale_factors) -> 1
 upsample_trilinear3d.vec(Tensor input, Count[]? output_size, Bool align_corners, Float[]? scale_factors) -> 1
 
+dropout.default(Tensor input, Float p) -> 1
 _weight_norm.default(Tensor v, Tensor g, Dim dim) -> 1
-batch_norm.default(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, Float eps) -> 1
+batch_norm.default(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, Float eps) -> 1
 group_norm.default(Tensor input, Count num_groups, Tensor? weight, Tensor? bias, Float eps) -> 1
 instance_norm.default(Tensor input, Tensor? weight, Tensor? bias, Float eps) -> 1
 layer_norm.default(Tensor input, Count[] normalized_shape, Tensor? weight, Tensor? bias, Float eps) -> 1
@@ -341,5 +342,5 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
 )
 """All operators, by ATen's name with its overload."""
 
-DRAWS = frozenset({"rand.default", "randint.low", "randn.default"})
+DRAWS = frozenset({"dropout.default", "rand.default", "randint.low", "randn.default"})
 """Names of the operators that draw random numbers."""

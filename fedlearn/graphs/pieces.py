@@ -53,7 +53,7 @@ def stages_of(graph: Graph, cuts: Sequence[int]) -> tuple[Stage, ...]:
     if _draws(graph):
         raise GraphError(
             "graph: expected one without random numbers, which seats of a crew would each draw for themselves; "
-            "each volunteer must hold the whole model"
+            "call model.eval() where dropout draws them, or let each volunteer hold the whole model"
         )
     places = _places(Flow(graph))
     if list(cuts) != sorted(set(cuts)) or not all(0 < number <= len(places) for number in cuts):

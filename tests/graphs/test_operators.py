@@ -41,7 +41,7 @@ def test_only_operators_that_read_values_do_not_need_a_place() -> None:
     [
         # In place, of memory as it is found, at random, by value, or of files.
         "add_.Tensor", "empty.memory_format", "empty_like.default", "as_strided.default", "set_.source_Storage",
-        "rand.generator", "dropout.default", "bernoulli.default", "item.default", "_local_scalar_dense.default",
+        "rand.generator", "native_dropout.default", "bernoulli.default", "item.default", "_local_scalar_dense.default",
         "nonzero.default", "masked_select.default", "from_file.default", "resize_.default", "unbind.int",
     ],
 )  # fmt: skip

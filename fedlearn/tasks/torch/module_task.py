@@ -1,7 +1,7 @@
 """The common base of tasks around a PyTorch module: the tensors that are trained, and members around them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -64,7 +64,7 @@ class ModuleTask(Task):
         """The module, with the weights that were loaded last.
 
         Raises:
-            Refused: the module is in training mode, and has layers that then behave differently.
+            Refused: the task can't train the module in its mode.
         """
         if isinstance(self._model, nn.Module):
             model = self._model
@@ -76,7 +76,7 @@ class ModuleTask(Task):
             raise ValueError(
                 f"model: expected a function that gives an nn.Module, got {type(model).__name__}; return it"
             )
-        refuse_module(model)
+        self._prepare(model)
         self._named_at_first = _named_tensors(model)
         return model
 
@@ -178,10 +178,23 @@ class ModuleTask(Task):
     def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
         """The module's `state_dict` with these weights, tied parameters under each of their names, as safetensors."""
         self.load(weights)
-        tensors = {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
+        with self.judging():
+            tensors = {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
         return safetensors.torch.save(
             {name: tensor.contiguous() for name, tensor in tensors.items()}, {"format": "pt", **about}
         )
+
+    def judging(self) -> AbstractContextManager[None]:
+        """A context in which the module is as it will be used, for judging it or for saving it."""
+        return nullcontext()
+
+    def _prepare(self, model: nn.Module) -> None:
+        """Prepares the module for training.
+
+        Raises:
+            Refused: layers of the module behave differently in training mode, in which it is.
+        """
+        refuse_module(model)
 
     def _frozen_tensors(self) -> dict[str, Tensor]:
         return _without(self.parameters, _named_tensors(self.model))

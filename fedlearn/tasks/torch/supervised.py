@@ -1,7 +1,8 @@
 """Supervised learning: a module, examples, and a loss of the module on some of them."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from contextlib import AbstractContextManager
+from functools import partial, wraps
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -9,11 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from fedlearn.es.layout import Float32Array
-from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.blocks import Columns, n_rows
 from fedlearn.tasks.signatures import check_takes
 from fedlearn.tasks.task import Batch, LossGradients, Members, Setting
+from fedlearn.tasks.torch.dropout import PortableDraws
 from fedlearn.tasks.torch.members.members import TorchMembers
+from fedlearn.tasks.torch.members.refusals import refuse_module
 from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
+from fedlearn.tasks.torch.training_mode import ENOUGH_ROWS, judging, learning
 from fedlearn.tasks.torch.trees import as_tensors
 
 Rows = dict[str, Tensor]
@@ -48,25 +52,28 @@ class Supervised(ModuleTask):
         super().__init__(model, train=train, scales=scales, settings=settings)
         self.data, self.held_out, self.batch_size, self.reads = data, held_out, batch_size, reads or {}
         self._loss, self._metrics = loss, metrics
+        self._trained = _with_portable_draws(loss)
 
     def losses(self, members: Members, batch: Batch) -> Float32Array:
         assert isinstance(members, TorchMembers)
-        with self.computing():
-            losses = members(partial(self._loss, self.model), dict(batch.rows), seeds=batch.seeds)
+        with self.computing(), learning(self.model):
+            losses = members(partial(self._trained, self.model), dict(batch.rows), seeds=batch.seeds)
         if not isinstance(losses, Tensor) or losses.dim() != 1:
             given = f"a tensor of shape {tuple(losses.shape[1:])}" if isinstance(losses, Tensor) else f"{type(losses)}"
             raise ValueError(f"the loss: expected one number, got {given}; take its mean")
         return np.asarray(losses.cpu(), dtype=np.float32)
 
     def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
-        return self.gradients_of(partial(self._loss, self.model), weights, batch)
+        with learning(self.model):
+            return self.gradients_of(partial(self._trained, self.model), weights, batch)
 
     def as_graph(self) -> bytes:
         from fedlearn.tasks.torch_graph.sharing import share
 
         numbers = np.arange(self.batch_size) % len(next(iter(self.data.values())))
         rows = as_tensors({name: column[numbers] for name, column in self.data.items()}, self.device)
-        return share(self, self.model, self._loss, rows, self.parameters)
+        with learning(self.model):
+            return share(self, self.model, self._loss, rows, self.parameters)
 
     def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:  # noqa: ARG002
         if not self._metrics:
@@ -74,7 +81,39 @@ class Supervised(ModuleTask):
         with self.computing():
             self.load(weights)
             rows = as_tensors(dict(self.held_out), self.device)
-            return {name: float(metric(self.model, rows)) for name, metric in self._metrics.items()}
+            with self.judging():
+                return {name: float(metric(self.model, rows)) for name, metric in self._metrics.items()}
+
+    def judging(self) -> AbstractContextManager[None]:
+        return judging(self.model, self._run_on_data)
+
+    def _run_on_data(self) -> None:
+        """Runs the model on rows from all over the data, in groups as in trials."""
+        n_all = n_rows(self.data)
+        n_groups = max(min(ENOUGH_ROWS, n_all) // self.batch_size, 1)
+        numbers = np.arange(n_groups * self.batch_size) * n_all // (n_groups * self.batch_size)
+        for some in np.random.default_rng(0).permutation(numbers).reshape(n_groups, -1):
+            self._loss(self.model, as_tensors({name: column[some] for name, column in self.data.items()}, self.device))
+
+    def _prepare(self, model: nn.Module) -> None:
+        refuse_module(model, may_train=True)
+
+
+def _with_portable_draws(loss: Judge) -> Judge:
+    """The loss, with draws that are the same on every machine if its first call makes any."""
+    may_draw = True
+
+    @wraps(loss)
+    def judge(model: nn.Module, rows: Rows) -> Tensor | float:
+        nonlocal may_draw
+        if not may_draw:
+            return loss(model, rows)
+        with PortableDraws() as draws:
+            found = loss(model, rows)
+        may_draw = draws.has_drawn
+        return found
+
+    return judge
 
 
 def supervised(

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
 from fedlearn.graphs.operators import OPERATORS
+from fedlearn.tasks.torch.dropout import dropout
 
 Function = Callable[..., Any]
 
@@ -41,9 +42,16 @@ def _permute(self: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def _batch_norm(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, eps: float
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    eps: float,
 ) -> Tensor:
-    return F.batch_norm(input, running_mean, running_var, weight, bias, training=False, eps=eps)
+    """The batch norm by running averages, or by the input's own rows where there are none."""
+    is_by_rows = running_mean is None and running_var is None
+    return F.batch_norm(input, running_mean, running_var, weight, bias, training=is_by_rows, eps=eps)
 
 
 def _instance_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
@@ -150,6 +158,7 @@ _PUBLIC: Mapping[str, Function] = {
     "copy.default": _copy,
     "cross_entropy_loss.default": _cross_entropy,
     "div.Tensor": operator.truediv,
+    "dropout.default": dropout,
     "embedding.default": lambda weight, indices: F.embedding(indices, weight),
     "expand.default": Tensor.expand,
     "gelu.default": lambda self, approximate: F.gelu(self, approximate=approximate),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from inspect import unwrap
 from time import get_clock_info, thread_time
 from timeit import default_timer
 from typing import Any, final
@@ -141,4 +142,4 @@ def _code_of(function: Any) -> object:  # noqa: ANN401 (any callable)
     """The part of a function that stays the same if it is defined anew for every call."""
     while isinstance(function, partial):
         function = function.func
-    return getattr(function, "__code__", function)
+    return getattr(unwrap(function), "__code__", function)

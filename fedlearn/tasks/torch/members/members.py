@@ -11,7 +11,7 @@ from torch import Tensor
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.torch.members.execution_plans import N_TRIED, ExecutionPlan, ExecutionPlans
 from fedlearn.tasks.torch.members.noise import Noise, number_of_members, of_members
-from fedlearn.tasks.torch.members.refusals import Refused
+from fedlearn.tasks.torch.members.refusals import Refused, refuse_randomness
 from fedlearn.tasks.torch.members.trial import Subject
 from fedlearn.tasks.torch.seeds import seeded
 from fedlearn.tasks.torch.trees import Tree, as_tensors, between, joined, pick, repeated, stacked
@@ -49,7 +49,8 @@ class TorchMembers:
         draws from PyTorch's generators is the same for all members of a group, on every machine.
 
         Raises:
-            Refused: the function does something by which members cannot be compared, or reads no parameter.
+            Refused: the function does something by which members cannot be compared, such as drawing random numbers
+                without `seeds`, or reads no parameter.
         """
         grouped, own = as_tensors((grouped, tuple(own)), self._device)
         subject = partial(self._subject, function, grouped, own, seeds)
@@ -59,6 +60,8 @@ class TorchMembers:
         if plan is None:
             first = min(N_TRIED, self.group_size)
             plan = self._plans.hold_trial(subject(0, first), first)
+            if plan.verdict.draws and not seeds:
+                refuse_randomness(plan.name)
             results.append(plan.verdict.results)
         while first < len(self):
             end = self._end_of_piece(first, plan)

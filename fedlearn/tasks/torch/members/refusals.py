@@ -1,4 +1,4 @@
-"""Refusals of functions that change parameters, drop out at random or move statistics while members are compared."""
+"""Refusals of functions that change parameters, draw random numbers or move statistics while members are compared."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -45,28 +45,34 @@ def refuse_changes(
 def refuse_randomness(name: str) -> None:
     raise Refused(
         f"{name} draws random numbers during trials, so that members differ by luck; "
-        "call model.eval(), or set its probability to 0"
+        "call model.eval(), or give the members' function the seeds of the groups"
     )
 
 
-def refuse_module(model: nn.Module) -> None:
+def refuse_module(model: nn.Module, *, may_train: bool = False) -> None:
     """Checks the modules of a model before anything is computed.
 
     Raises:
-        Refused: dropout, or a running average of a BatchNorm, is in training mode.
+        Refused: dropout or a batch norm is in training mode and `may_train` is not said, or another running average is.
     """
     for name, module in model.named_modules():
         if not module.training:
             continue
         where = f"{type(module).__name__} {name!r}" if name else type(module).__name__
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+        if not may_train and _has_dropout(module):
             refuse_randomness(f"{where} in training mode")
-        if isinstance(module, nn.RNNBase) and module.dropout > 0 and module.num_layers > 1:
-            refuse_randomness(f"the dropout of {where} in training mode")
-        if isinstance(module, nn.MultiheadAttention) and module.dropout > 0:
-            refuse_randomness(f"the dropout of {where} in training mode")
-        if isinstance(module, nn.modules.batchnorm._NormBase) and module.running_mean is not None:
+        allowed = nn.modules.batchnorm._BatchNorm if may_train else ()
+        is_norm = isinstance(module, nn.modules.batchnorm._NormBase) and not isinstance(module, allowed)
+        if is_norm and module.running_mean is not None:
             refuse_statistics(f"{where} in training mode")
+
+
+def _has_dropout(module: nn.Module) -> bool:
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return module.p > 0
+    if isinstance(module, nn.RNNBase):
+        return module.dropout > 0 and module.num_layers > 1
+    return isinstance(module, nn.MultiheadAttention) and module.dropout > 0
 
 
 def refuse_statistics(name: str) -> None:
@@ -144,17 +150,6 @@ def _argument(position: int, name: str, default: Any) -> Callable[[tuple[Any, ..
     return find
 
 
-def _dropout_rule(p_default: float, training_default: bool) -> Callable[..., Any]:
-    p, training = _argument(1, "p", p_default), _argument(2, "training", training_default)
-
-    def rule(_mode: object, function: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        if training(args, kwargs) and p(args, kwargs) > 0:
-            refuse_randomness(function.__name__)
-        return NotImplemented
-
-    return rule
-
-
 def _batch_norm(_mode: object, _function: object, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
     if _argument(5, "training", False)(args, kwargs) and _argument(1, "running_mean", None)(args, kwargs) is not None:
         refuse_statistics("batch_norm with training=True")
@@ -168,22 +163,5 @@ def _instance_norm(_mode: object, _function: object, *args: Any, **kwargs: Any) 
     return NotImplemented
 
 
-def _attention(_mode: object, _function: object, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-    if _argument(4, "dropout_p", 0.0)(args, kwargs) > 0:
-        refuse_randomness("dropout of attention")
-    return NotImplemented
-
-
-RULES: dict[Callable[..., Any], Callable[..., Any]] = {
-    F.dropout: _dropout_rule(0.5, True),
-    F.dropout1d: _dropout_rule(0.5, True),
-    F.dropout2d: _dropout_rule(0.5, True),
-    F.dropout3d: _dropout_rule(0.5, True),
-    F.feature_alpha_dropout: _dropout_rule(0.5, False),
-    F.alpha_dropout: _dropout_rule(0.5, False),
-    torch.dropout: _dropout_rule(0.5, True),
-    F.batch_norm: _batch_norm,
-    F.instance_norm: _instance_norm,
-    F.scaled_dot_product_attention: _attention,
-}
+RULES: dict[Callable[..., Any], Callable[..., Any]] = {F.batch_norm: _batch_norm, F.instance_norm: _instance_norm}
 """Rules that refuse functions called without a module; calls that they allow are left to other rules."""

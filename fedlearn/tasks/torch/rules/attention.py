@@ -10,7 +10,6 @@ from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
 from fedlearn.tasks.torch.members.mode import Perturbed, Rules
 from fedlearn.tasks.torch.members.noise import Factors
-from fedlearn.tasks.torch.members.refusals import refuse_randomness
 from fedlearn.tasks.torch.rules.products import product
 
 
@@ -30,9 +29,7 @@ def _attention(
     operations."""
     given = (query, key, value, attn_mask)
     view = mode.view
-    if dropout_p > 0:
-        refuse_randomness("dropout of attention")
-    if query.dim() < 3 or mode.holds(*given) or not view.can_unwrap(*given):
+    if dropout_p > 0 or query.dim() < 3 or mode.holds(*given) or not view.can_unwrap(*given):
         return NotImplemented
     if not any(x is not None and view.is_batched(x) for x in given):
         return NotImplemented
@@ -60,11 +57,10 @@ def _layer(mode: Perturbed, _: object, *args: Any, **kwargs: Any) -> Any:  # noq
     bound = _SIGNATURE.bind(*args, **kwargs)
     bound.apply_defaults()
     given = bound.arguments
-    if given["dropout_p"] > 0 and given["training"]:
-        refuse_randomness("dropout of attention in training mode")
     texts = [given[name] for name in ("query", "key", "value")]
     masks = [given[name] for name in ("attn_mask", "key_padding_mask")]
-    is_rare = any(given[name] is not None and given[name] is not False for name in _RARE)
+    drops = given["dropout_p"] > 0 and given["training"]
+    is_rare = drops or any(given[name] is not None and given[name] is not False for name in _RARE)
     inward, outward = mode.factors(given["in_proj_weight"]), mode.factors(given["out_proj_weight"])
     if is_rare or inward is None or outward is None or texts[0].dim() != 3 or mode.holds(*texts, *masks):
         return NotImplemented

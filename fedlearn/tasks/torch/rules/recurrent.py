@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from fedlearn.tasks.torch.members.mode import Perturbed, Rules
-from fedlearn.tasks.torch.members.refusals import refuse_randomness
 from fedlearn.tasks.torch.rules.products import add_product, every
 
 State = tuple[Tensor, ...]
@@ -89,11 +88,10 @@ def _layers(cell: Cell) -> Callable[..., Any]:
         if not isinstance(weights, list | tuple) or len(more) != 6:
             return NotImplemented
         has_bias, n_layers, dropout, is_training, is_bidirectional, is_batch_first = more
-        if dropout > 0 and is_training and n_layers > 1:
-            refuse_randomness("dropout between recurrent layers in training mode")
         starts = hx if isinstance(hx, list | tuple) else (hx,)
         n_weights, n_directions = 4 if has_bias else 2, 2 if is_bidirectional else 1
-        if len(weights) != n_weights * n_directions * n_layers or not mode.view.can_unwrap(input, *starts):
+        drops = dropout > 0 and is_training and n_layers > 1
+        if drops or len(weights) != n_weights * n_directions * n_layers or not mode.view.can_unwrap(input, *starts):
             return NotImplemented
         x = _inward(mode, input.transpose(0, 1) if is_batch_first else input)
         states = [_inward(mode, start) for start in starts]

@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
 from fedlearn.graphs.graph import GraphError
+from fedlearn.tasks.torch_graph.export.decompositions import decompositions_of
 from fedlearn.tasks.torch_graph.export.refusals import REMEDY, cannot_be_exported
 from fedlearn.tasks.torch_graph.export.stand_ins import standing_in
 
@@ -34,9 +35,8 @@ def capture(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor]) -> Exporte
     with torch.no_grad(), _quiet(), standing_in():
         try:
             whole(*rows.values())  # makes what a model keeps from its first call, such as positions
-            program: ExportedProgram = torch.export.export(
-                whole, tuple(rows.values()), strict=False
-            ).run_decompositions({})
+            program: ExportedProgram = torch.export.export(whole, tuple(rows.values()), strict=False)
+            program = program.run_decompositions(decompositions_of(program.graph))
         except GraphError:
             raise
         except Exception as error:

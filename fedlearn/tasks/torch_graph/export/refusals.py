@@ -20,8 +20,8 @@ REMEDY = (
 _PLACE = re.compile(r'\s*File "(.+)", line (\d+)')
 _TORCH = str(Path(torch.__file__).parent)
 _RANDOM = (
-    "dropout", "native_dropout", "alpha_dropout", "feature_dropout", "rrelu", "rrelu_with_noise", "bernoulli",
-    "randint_like", "randperm", "normal", "normal_functional", "uniform", "multinomial", "exponential",
+    "rrelu", "rrelu_with_noise", "randint_like", "randperm", "normal", "normal_functional", "uniform", "multinomial",
+    "exponential",
 )  # fmt: skip
 _BY_VALUE = ("_local_scalar_dense", "item", "sym_size", "_assert_scalar", "nonzero", "masked_select", "unique")
 _BY_VALUE_ERRORS = ("GuardOnDataDependentSymNode", "DynamicOutputShapeException", "DataDependentOutputException")

@@ -117,10 +117,12 @@ def _division(name: str) -> Rewrite:
     return rewrite
 
 
-def _recurrent(node: fx.Node, given: Given) -> list[Replacement]:
-    if given["train"] and given["dropout"] > 0:
-        raise GraphError(f"{node.target}{line_of(node)}: dropout draws random numbers; call model.eval(), or, {REMEDY}")
-    return [Replacement(str(node.target).removeprefix("aten."), given)]
+def _batch_norm_by_rows(_: fx.Node, given: Given) -> list[Replacement]:
+    return [Replacement("batch_norm.default", {**given, "running_mean": None, "running_var": None})]
+
+
+def _dropout(_: fx.Node, given: Given) -> list[Replacement]:
+    return [Replacement("dropout.default", given)] if given["train"] is not False else []
 
 
 def _instance_norm(_: fx.Node, given: Given) -> list[Replacement]:
@@ -150,6 +152,7 @@ _RECURRENT = ("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
 _REWRITES: Mapping[str, Rewrite] = {
     "__and__.Tensor": _same_as("bitwise_and.Tensor"),
     "__or__.Tensor": _same_as("bitwise_or.Tensor"),
+    "_native_batch_norm_legit.no_stats": _batch_norm_by_rows,
     "_native_batch_norm_legit_no_training.default": _same_as("batch_norm.default"),
     "_to_copy.default": _conversion,
     "_unsafe_view.default": _reshape,
@@ -160,6 +163,7 @@ _REWRITES: Mapping[str, Rewrite] = {
     "div.Scalar_mode": _division("div.Scalar"),
     "div.Tensor_mode": _division("div.Tensor"),
     "instance_norm.default": _instance_norm,
+    "native_dropout.default": _dropout,
     "rand_like.default": _drawn_like("rand.default"),
     "randint.default": _drawn_like("randint.low"),
     "randint.low": _drawn_like("randint.low"),
@@ -167,7 +171,6 @@ _REWRITES: Mapping[str, Rewrite] = {
     "split.Tensor": _pieces,
     "unbind.int": _selections,
     "view.default": _reshape,
-    **dict.fromkeys(_RECURRENT, _recurrent),
 }
 _CHECKED: Mapping[str, tuple[str, ...]] = {
     "instance_norm.default": ("running_mean", "running_var", "use_input_stats"),

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import _VF, Tensor
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 from torch.nn.modules import transformer
 
@@ -23,6 +23,7 @@ def standing_in() -> Iterator[None]:
         (F, "ctc_loss", ctc_loss),
         (F, "embedding_bag", embedding_bag),
         (transformer, "_detect_is_causal_mask", _is_said_to_be_causal),
+        *((_VF, name, _layer_by_layer(getattr(_VF, name))) for name in ("gru", "lstm", "rnn_relu", "rnn_tanh")),
     )
     before = [getattr(module, name) for module, name, _ in patches]
     for module, name, function in patches:
@@ -37,6 +38,31 @@ def standing_in() -> Iterator[None]:
 def _is_said_to_be_causal(_mask: Tensor | None, is_causal: bool | None = None, _size: int | None = None) -> bool:
     """Whether a mask is declared causal; whether it really is follows from its values, and only affects speed."""
     return bool(is_causal)
+
+
+def _layer_by_layer(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function like `torch.lstm` by one layer after another, with dropout between them, which a graph has apart."""
+
+    def run(input: Tensor, hx: Any, weights: Any, *more: Any) -> Any:  # noqa: ANN401 (a tensor, or two; of any order)
+        # A packed sequence has one more argument.
+        if not isinstance(weights, list | tuple) or len(more) != 6:
+            return function(input, hx, weights, *more)
+        has_bias, n_layers, dropout, is_training, is_bidirectional, is_batch_first = more
+        if n_layers == 1 or not (is_training and dropout > 0):
+            return function(input, hx, weights, *more)
+        x = input.transpose(0, 1) if is_batch_first else input
+        n_weights, n_states = len(weights) // n_layers, 2 if is_bidirectional else 1
+        ends = []
+        for layer in range(n_layers):
+            own = slice(layer * n_states, (layer + 1) * n_states)
+            state = [part[own] for part in hx] if isinstance(hx, list | tuple) else hx[own]
+            of_layer = weights[layer * n_weights : (layer + 1) * n_weights]
+            x = F.dropout(x, dropout) if layer else x
+            x, *end = function(x, state, of_layer, has_bias, 1, 0.0, False, is_bidirectional, False)
+            ends.append(end)
+        return (x.transpose(0, 1) if is_batch_first else x, *map(torch.cat, zip(*ends, strict=True)))
+
+    return run
 
 
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:  # noqa: ANN401

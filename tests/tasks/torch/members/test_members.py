@@ -373,10 +373,21 @@ def test_too_much_for_the_memory_is_run_one_by_one_once(
 
 def test_refusals_are_raised_in_later_calls_too(make: Make, linear: nn.Linear) -> None:
     def function(x: Tensor) -> Tensor:
-        loss: Tensor = nn.functional.dropout(linear(x), training=len(x) > 2).sum()
+        averages = torch.zeros(3), torch.ones(3)
+        loss: Tensor = nn.functional.batch_norm(linear(x), *averages, training=len(x) > 2).sum()
         return loss
 
     members = make(8)
     members(function, torch.randn(1, 2, 4))
-    with pytest.raises(Refused, match="dropout draws random numbers"):
+    with pytest.raises(Refused, match="batch_norm with training=True moves its running averages"):
         members(function, torch.randn(1, 3, 4))
+
+
+def test_draws_without_seeds_are_refused(make: Make, linear: nn.Linear) -> None:
+    def dropping(x: Tensor) -> Tensor:
+        return nn.functional.dropout(linear(x)).sum()
+
+    x = torch.randn(1, 2, 4)
+    with pytest.raises(Refused, match="dropping draws random numbers during trials, so that members differ by luck"):
+        make(8)(dropping, x)
+    make(8)(dropping, x, seeds=(1,))

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
 from fedlearn.tasks.torch.members.mode import Perturbed, name_of
-from fedlearn.tasks.torch.members.refusals import Refused
 
 Losses = Callable[..., tuple[Tensor, Tensor, Perturbed]]
 
@@ -105,7 +104,12 @@ def test_rare_attention_layers_are_right(more: dict[str, Any], losses: Losses) -
         torch.testing.assert_close(at_once, alone)
 
 
-def test_dropout_of_attention_is_refused(losses: Losses) -> None:
-    model = nn.MultiheadAttention(8, 2, dropout=0.1)
-    with pytest.raises(Refused, match=r"dropout of attention .* call model\.eval\(\)"):
-        losses(model, lambda m, x: m(x, x, x)[0], torch.randn(5, 3, 8))
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_members_drop_the_same_scores(need_weights: bool, losses: Losses) -> None:
+    def function(model: nn.Module, x: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        y: Tensor = model(x, x, x, need_weights=need_weights)[0]
+        return y
+
+    at_once, alone, _ = losses(nn.MultiheadAttention(8, 2, dropout=0.4), function, torch.randn(5, 3, 8))
+    torch.testing.assert_close(at_once, alone)
