@@ -25,16 +25,25 @@ def norms_in_training(model: nn.Module) -> list[_BatchNorm]:
 
 @contextmanager
 def learning(model: nn.Module) -> Iterator[None]:
-    """A context in which batch norms in training mode leave their averages as they are."""
+    """A context in which batch norms in training mode leave their averages as they are, and every row of an embedding
+    has a gradient.
+
+    PyTorch gives the row of `padding_idx` none, but its noise changes a loss.
+    """
     norms = norms_in_training(model)
+    padded = [(module, module.padding_idx) for module in model.modules() if isinstance(module, nn.Embedding)]
     before = [norm.track_running_stats for norm in norms]
     for norm in norms:
         norm.track_running_stats = False
+    for embedding, _ in padded:
+        embedding.padding_idx = None
     try:
         yield
     finally:
         for norm, is_tracking in zip(norms, before, strict=True):
             norm.track_running_stats = is_tracking
+        for embedding, index in padded:
+            embedding.padding_idx = index
 
 
 @contextmanager

@@ -23,6 +23,8 @@ from fedlearn.tasks.torch.seeds import seeded  # noqa: E402
 from fedlearn.tasks.torch.supervised import Rows, Supervised, supervised  # noqa: E402
 from fedlearn.tasks.torch.training_mode import averaging, judging, learning, norms_in_training  # noqa: E402
 from fedlearn.tasks.torch_graph.sharing import received  # noqa: E402
+from fedlearn.tasks.user.gradient_settings import gradient_gap  # noqa: E402
+from fedlearn.tasks.user.task_objective import TaskObjective  # noqa: E402
 
 BATCH_SIZE = 4
 MASK = torch.ones(3, 3, dtype=torch.bool).tril(-1)
@@ -284,10 +286,27 @@ def test_averages_are_of_all_batches_alike() -> None:
 
 
 def test_a_model_that_learns_has_its_settings_back_afterwards() -> None:
-    norm = nn.BatchNorm1d(3)
-    model = nn.Sequential(norm, nn.BatchNorm1d(3).eval())
+    norm, words = nn.BatchNorm1d(3), nn.Embedding(3, 3, padding_idx=0)
+    model = nn.Sequential(words, norm, nn.BatchNorm1d(3).eval())
     with learning(model):
-        model(ROWS)
+        loss = model(torch.tensor([0, 1, 1])).tanh().square().sum()
+        (gradient,) = torch.autograd.grad(loss, words.weight)
+        assert gradient.any(1).tolist() == [True, True, False]
         assert not norm.track_running_stats
     assert norm.num_batches_tracked == 0
+    assert words.padding_idx == 0
     assert all(layer.track_running_stats for layer in model.children() if isinstance(layer, nn.BatchNorm1d))
+
+
+def test_the_row_of_padding_learns_as_the_others_do() -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Embedding(3, 4, padding_idx=0), nn.Linear(4, 1))
+
+    task = supervised(make, mean_square, {"x": np.array([[0, 0], [0, 1]] * 4)}, batch_size=4)
+    objective = TaskObjective(task, seed=1)
+    assert gradient_gap(objective, task.data) < 0.05
+    some = Batch({"x": task.data["x"][None, :4]}, (1,))
+    weights = flat_weights(task.tensors)
+    found, expected = received(task.as_graph()).loss_gradients(weights, some), task.loss_gradients(weights, some)
+    np.testing.assert_allclose(found.total, expected.total, atol=1e-6)
+    assert expected.total[:4].any()
