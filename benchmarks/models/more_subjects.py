@@ -126,6 +126,54 @@ def resnet() -> Subject:
     return subject(make, cross_entropy, digits())
 
 
+class ConvNet(nn.Module):
+    """The network of PyTorch's examples, with batch norms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16)
+        self.conv2, self.norm2 = nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32)
+        self.dropout1, self.dropout2 = nn.Dropout(0.25), nn.Dropout(0.5)
+        self.hidden, self.head = nn.Linear(512, 64), nn.Linear(64, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Maps images [B, 1, 8, 8] to logits [B, 10]."""
+        x = F.relu(self.norm2(self.conv2(F.relu(self.norm1(self.conv1(images))))))
+        x = self.dropout1(F.max_pool2d(x, 2)).flatten(1)
+        logits: Tensor = self.head(self.dropout2(F.relu(self.hidden(x))))
+        return logits
+
+
+def convnet() -> Subject:
+    """Convolutions with batch norms and dropout, on digits."""
+    return subject(ConvNet, cross_entropy, digits())
+
+
+def residual() -> Subject:
+    """ResNet of transformers, with batch norms, on digits."""
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    sizes: dict[str, Any] = {"embedding_size": 32, "hidden_sizes": [32, 64], "depths": [1, 1], "num_labels": 10}
+    return subject(
+        lambda: ResNetForImageClassification(ResNetConfig(num_channels=1, layer_type="basic", **sizes)),
+        lambda model, rows: F.cross_entropy(model(rows["x"]).logits, rows["y"]),
+        digits(),
+    )
+
+
+def bert() -> Subject:
+    """BERT of transformers, with its dropout, on digits whose 64 points are tokens."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    sizes: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_labels": 10}
+    columns = digits()
+    return subject(
+        lambda: BertForSequenceClassification(BertConfig(vocab_size=17, intermediate_size=128, **sizes)),
+        lambda model, rows: F.cross_entropy(model(rows["x"]).logits, rows["y"]),
+        {"x": (columns["x"] * 16).astype(np.int64).reshape(-1, 64), "y": columns["y"]},
+    )
+
+
 def depthwise() -> Subject:
     """Convolutions by channel and across channels in turn, as in MobileNet, on digits."""
 
@@ -356,6 +404,9 @@ MORE_SUBJECTS: Mapping[str, Callable[[], Subject]] = {
     "deep": deep,
     "autoencoder": autoencoder,
     "resnet": resnet,
+    "convnet": convnet,
+    "residual": residual,
+    "bert": bert,
     "depthwise": depthwise,
     "mixer": mixer,
     "unet": unet,

@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import msgspec
 import numpy as np
@@ -109,11 +110,14 @@ def vit() -> Subject:
 
 
 def judged(subject: Subject, model: nn.Module) -> tuple[float, float | None]:
-    """The loss of a model on held-out rows, and its accuracy where it has one."""
+    """The loss of a model in evaluation on held-out rows, and its accuracy where it has one."""
     rows = {name: torch.as_tensor(column) for name, column in subject.task.held_out.items()}
-    with torch.no_grad():
-        loss = float(subject.loss(model, rows)) / subject.unit
-        return loss, None if subject.accuracy is None else float(subject.accuracy(model, rows))
+    is_ours, is_training = model is subject.task.model, model.training
+    with torch.no_grad(), subject.task.judging() if is_ours else nullcontext():
+        loss = float(subject.loss(model.eval(), rows)) / subject.unit
+        accuracy = None if subject.accuracy is None else float(subject.accuracy(model, rows))
+    model.train(is_training)
+    return loss, accuracy
 
 
 def new_model(subject: Subject) -> nn.Module:

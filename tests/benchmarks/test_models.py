@@ -140,13 +140,18 @@ def test_a_model_without_hidden_matrices_is_left_to_adam(read_json: ReadJson) ->
 
 
 OF_TEXT = {"lstm": "torch", "gpt2": "transformers", "llama": "transformers", "x-transformer": "x_transformers"}
-OF_DIGITS = ("logistic", "deep", "autoencoder", "resnet", "depthwise", "mixer", "unet")
+OF_DIGITS = ("logistic", "deep", "autoencoder", "resnet", "convnet", "depthwise", "mixer", "unet")
+OF_BOTH = ("residual", "bert")
+"""Those that read digits and are of transformers."""
 
 
 @needs_torch
-@pytest.mark.parametrize("name", ["regression", "prices", "recommender", "adding", "siren", *OF_DIGITS, *OF_TEXT])
+@pytest.mark.parametrize(
+    "name", ["regression", "prices", "recommender", "adding", "siren", *OF_DIGITS, *OF_BOTH, *OF_TEXT]
+)
 def test_networks_of_other_kinds_give_a_loss_before_they_learn(name: str, text: str) -> None:
-    pytest.importorskip("sklearn" if name in OF_DIGITS else OF_TEXT.get(name, "torch"))
+    pytest.importorskip("sklearn" if name in (*OF_DIGITS, *OF_BOTH) else OF_TEXT.get(name, "torch"))
+    pytest.importorskip("transformers" if name in OF_BOTH else "torch")
     from benchmarks.models.own_model import any_subject
     from benchmarks.models.subjects import judged, new_model
 
