@@ -35,8 +35,9 @@ try:
 except ImportError:
     sys.exit("own_model.py needs PyTorch: pip install 'fedlearn[torch]'")
 
-from benchmarks.models.more_subjects import MORE_SUBJECTS, MORE_TEXT_SUBJECTS
+from benchmarks.models.more_subjects import MORE_SUBJECTS
 from benchmarks.models.subjects import BATCH_SIZE, Subject, judged, new_model, subject_of
+from benchmarks.models.text_subjects import MORE_TEXT_SUBJECTS
 from fedlearn.tasks.torch.hidden import hidden_matrices
 
 MUON_RATES = (0.02, 0.01)
