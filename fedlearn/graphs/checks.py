@@ -93,7 +93,7 @@ def _check_counts(graph: Graph, n_tensors: int, limits: Limits) -> None:
 
 
 def _check_flow(graph: Graph, given: list[str]) -> None:
-    """Checks that every value is made once and before it is read, and that every learned tensor is read."""
+    """Checks that every value is made once and before it is read, and that a learned tensor is read."""
     known: set[str] = set()
     for name in given:
         _add(known, name)
@@ -109,12 +109,8 @@ def _check_flow(graph: Graph, given: list[str]) -> None:
         for name in call.results:
             _add(known, name)
     _check_results(graph)
-    for tensor in graph.learned:
-        if tensor.name not in read:
-            raise GraphError(
-                f"learned tensor {_quoted(tensor.name)}: expected a call that reads it, got none; "
-                "noise on it has no effect: do not train it"
-            )
+    if read.isdisjoint(tensor.name for tensor in graph.learned):
+        raise GraphError("graph: expected a call that reads a learned tensor, got none; the loss depends on none")
 
 
 def _check_results(graph: Graph) -> None:

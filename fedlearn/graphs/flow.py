@@ -33,9 +33,15 @@ class Flow:
         """Takes a checked graph.
 
         Raises:
-            GraphError: the graph does not name the forms of its results.
+            GraphError: the graph does not name the forms of its results, or has a learned tensor that no call reads.
         """
         results = graph.results
+        read = {name for call in graph.calls for name in values_read(call)}
+        if unread := [array.name for array in graph.learned if array.name not in read]:
+            raise GraphError(
+                f"learned tensor {unread[0]!r}: expected a call that reads it, got none, so that no part of a cut "
+                "graph would hold it; leave it out with train="
+            )
         if len(graph.forms) != len(results):
             raise GraphError("graph: expected the forms of its results, got none; export it again to cut it")
         self.graph = graph

@@ -118,9 +118,11 @@ def test_something_is_learned(graph: Graph) -> None:
         check(replace(graph, learned=(), frozen=(*graph.frozen, *graph.learned)))
 
 
-def test_noise_that_cannot_act_is_refused(graph: Graph) -> None:
-    with pytest.raises(GraphError, match="'unused': expected a call that reads it"):
-        check(replace(graph, learned=(*graph.learned, ArraySpec("unused", (3,)))))
+def test_something_that_is_learned_is_read(graph: Graph) -> None:
+    unused = ArraySpec("unused", (3,))
+    check(replace(graph, learned=(*graph.learned, unused)))
+    with pytest.raises(GraphError, match="expected a call that reads a learned tensor, got none"):
+        check(replace(graph, learned=(unused,), frozen=(*graph.frozen, *graph.learned)))
 
 
 def test_what_is_learned_is_float32(graph: Graph) -> None:

@@ -47,3 +47,9 @@ def test_frozen_tensors_are_named_and_a_place_that_cannot_be_is_none(deep: Graph
 def test_cuts_are_numbers_of_pieces_in_order(deep: Graph, cuts: list[int]) -> None:
     with pytest.raises(GraphError, match="cuts: expected ascending numbers from 1 to 3, got"):
         stages_of(deep, cuts)
+
+
+def test_a_tensor_that_nobody_would_hold_is_named(deep: Graph) -> None:
+    unread = replace(deep, learned=(*deep.learned, replace(deep.learned[0], name="spare")))
+    with pytest.raises(GraphError, match=r"'spare': expected a call that reads it, got none, .* with train="):
+        pieces(unread)

@@ -1,17 +1,16 @@
 """What volunteers of a user's task measure, losses or gradients, and the settings of a run that measures gradients."""
 
 import math
+from collections.abc import Sequence
 from statistics import median
 
 import numpy as np
 
 from fedlearn.config import MAX_POPULATION, ConfigError, RunConfig
-from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.optimizers import OPTIMIZERS, optimizer_name
 from fedlearn.es.optimizers.hyperparameters import defaults
-from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.strategy import GRADIENT_STEP_S
-from fedlearn.es.trials import Trials
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.kind import Measure
 from fedlearn.tasks.reason import Reason, Reasons
@@ -46,14 +45,14 @@ DEADLINE_S = (10.0, 3600.0)
 LINES_DEADLINE_S = 120.0
 """The least `time_per_step` where lines decide how many local steps it has: as many as they ask for take an eighth."""
 
-N_PAIRS = 8
-"""Antithetic pairs whose losses are compared with the gradient."""
+TELLING_NOISE = 0.02
+"""The deviation of noise on tensors without a gradient, by which it is seen whether losses depend on them."""
 
-SIGMAS = (2e-3, 2e-4)
-"""Deviations of their noise; it is enough that losses agree with one, since a loss may be steep or coarse."""
+TELLING_CHANGE = 1e-4
+"""The change of a loss, as a share of it, that is more than rounding."""
 
-LARGEST_GAP = 0.2
-"""The largest root mean square of what the gradient does not tell of the pairs' differences, as a share of theirs."""
+MOST_NAMED = 3
+"""Number of tensors that a reason names."""
 
 NOISE_SETTINGS = ("sigma", "group_size")
 """Automatic settings of noise: whoever sets one wants noise."""
@@ -73,17 +72,20 @@ def choose_measure(config: RunConfig, objective: TaskObjective, data: Columns) -
     if wanted == "auto" and (named := _names_noise(config)):
         return _losses(config, f"{named} goes with noise")
     try:
-        gap = gradient_gap(objective, data)
-        if gap > LARGEST_GAP and wanted == "auto":
-            raise NoGradientError(f"{gap:.0%} of how losses change is not in the gradient that PyTorch finds")
+        hidden = parts_without_gradient(objective, data)
+        if hidden and wanted == "auto":
+            raise NoGradientError(
+                f"losses depend on {_some(hidden)}, and the gradient that PyTorch finds says nothing of that"
+            )
     except NoGradientError as error:
         if wanted == "gradients":
             raise ConfigError(f"measure: expected losses, got gradients: {error}") from error
         return _losses(config, str(error))
     if wanted == "gradients":
         return config, ()
-    reason = Reason("PyTorch differentiates the loss, and losses agree with it", "measure", "gradients")
-    return config.replace({"measure": "gradients"}), (reason,)
+    return config.replace({"measure": "gradients"}), (
+        Reason("PyTorch differentiates the loss by all that it depends on", "measure", "gradients"),
+    )
 
 
 def settle_gradients(
@@ -187,30 +189,37 @@ def _names_noise(config: RunConfig) -> str:
     return next((f"{key} = {str(value).lower()}" for key, value, is_tied in ties if is_tied), "")
 
 
-def gradient_gap(objective: TaskObjective, data: Columns) -> float:
-    """The share of the differences between losses of antithetic pairs that the gradient at the initial weights misses.
+def parts_without_gradient(objective: TaskObjective, data: Columns) -> list[str]:
+    """The tensors whose gradient is zero at the initial weights, although losses change with them.
+
+    That PyTorch's gradient explains how losses change is not asked for: a stop of the gradient in the user's code is
+    meant, and where a layer norm begins at zero, a gradient holds for noise far below what losses show.
 
     Raises:
         NoGradientError: the task has no gradient, or it is zero or not finite.
     """
     weights = objective.initial_weights()
-    first = objective.first_gradient(weights, data)
-    gradient = first.total
-    if not np.isfinite(first.losses).all():
+    found = objective.first_gradient(weights, data)
+    if not np.isfinite(found.losses).all():
         raise NoGradientError("the gradient at the initial weights is not finite")
-    if not gradient.any():
+    if not found.total.any():
         raise NoGradientError("the gradient at the initial weights is zero")
-    return min(_gap_at(sigma, objective, weights, gradient, data) for sigma in SIGMAS)
+    silent = [name for name, part in objective.layout.split(found.total).items() if not part.any()]
+
+    def changes_loss(names: Sequence[str]) -> bool:
+        moved = weights.copy()
+        parts, generator = objective.layout.split(moved), np.random.default_rng(0)
+        for name in names:
+            parts[name] += TELLING_NOISE * generator.standard_normal(parts[name].shape, dtype=np.float32)
+        losses = objective.first_gradient(moved, data).losses
+        return not np.allclose(losses, found.losses, rtol=TELLING_CHANGE, atol=0.0)
+
+    # A loss that is another one each time tells nothing.
+    if not silent or changes_loss(()):
+        return []
+    return [name for name in silent if changes_loss((name,))]
 
 
-def _gap_at(
-    sigma: float, objective: TaskObjective, weights: Float32Array, gradient: Float32Array, data: Columns
-) -> float:
-    trials = Trials(0, Perturbation(sigma, 1, antithetic=True), 2 * N_PAIRS, first_member=0, n_members=2 * N_PAIRS)
-    losses = objective.evaluate(weights, data, trials, threads=0).astype(np.float64)
-    found = losses[0::2] - losses[1::2]
-    changes = np.array([gradient @ noise for noise in objective.noise(weights, trials)])
-    expected = changes[0::2] - changes[1::2]
-    if not np.isfinite(found).all() or not found.any():
-        return math.inf
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(found))
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:MOST_NAMED])
+    return shown if len(names) <= MOST_NAMED else f"{shown} and {len(names) - MOST_NAMED} more"

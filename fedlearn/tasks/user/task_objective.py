@@ -130,13 +130,6 @@ class TaskObjective(Objective):
             warnings.simplefilter("ignore", UserWarning)  # of numbers taken out of tensors, which is no fault here
             return self.task.loss_gradients(weights, _batch_of(data, words))
 
-    def noise(self, weights: Float32Array, trials: Trials) -> Iterator[Float32Array]:
-        """The noise [n_parameters] of each member of one group."""
-        noise = member_noise(self.layout, trials, seed=self._seed)
-        with self.in_use:
-            for tensors in self.task.members(weights, noise, n_groups=1).each():
-                yield flat_weights(tensors) - weights
-
     def report(self) -> str:
         return self.task.report()
 

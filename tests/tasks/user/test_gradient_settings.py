@@ -1,6 +1,7 @@
-"""What is measured, and settings of runs that measure gradients; the comparison itself is tested with PyTorch."""
+"""What is measured, and settings of runs that measure gradients."""
 
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -23,22 +24,32 @@ TENSORS: Mapping[str, Float32Array] = {"x": np.ones(3, dtype=np.float32)}
 
 
 class Sloping(CountingTask):
-    """A task whose loss is linear in its weights, with a gradient that is `honesty` times the slope."""
-
-    honesty = 1.0
+    """A task whose loss is linear in its weights."""
 
     def losses(self, members: Any, batch: Batch) -> Float32Array:  # noqa: ANN401, ARG002 (as the base has it)
         return np.array([tensors["x"].sum() for tensors in members.each()], dtype=np.float32)
 
     def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
         losses = np.full(len(batch.seeds), weights.sum(), dtype=np.float32)
-        return LossGradients(losses, np.full_like(weights, self.honesty * len(batch.seeds)))
+        return LossGradients(losses, np.full_like(weights, len(batch.seeds)))
 
 
-class Lying(Sloping):
-    """Its gradient is twice as steep as its losses."""
+class Stopped(Sloping):
+    """Its gradient is a tenth of the slope, as where a part is stopped."""
 
-    honesty = 2.0
+    def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
+        found = super().loss_gradients(weights, batch)
+        return LossGradients(found.losses, (found.total / 10).astype(np.float32))
+
+
+class Partial(Sloping):
+    """Its gradient is only by the tensors named `x`; its loss does not depend on those named `z`."""
+
+    def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
+        parts = self.layout.split(weights)
+        loss = 1.0 + sum(part.sum() for name, part in parts.items() if name != "z")
+        slopes = [np.full(part.size, name == "x", dtype=np.float32) for name, part in parts.items()]
+        return LossGradients(np.full(len(batch.seeds), loss, dtype=np.float32), np.concatenate(slopes))
 
 
 class Refusing(Sloping):
@@ -69,13 +80,49 @@ def settled_deep(
     return settle(SCHEMA.build(given), objective, DATA, lambda *_: 1000.0)
 
 
-def test_gradients_are_measured_where_losses_agree_with_them() -> None:
+def settled_partial(names: str, **given: str) -> tuple[RunConfig, Reasons]:
+    """What is settled for tensors of these names."""
+    tensors = {name: np.ones((4, 3), dtype=np.float32) for name in names}
+    objective = TaskObjective(Partial(tensors, DATA, batch_size=5), seed=1)
+    return settle(SCHEMA.build(given), objective, DATA, lambda *_: 1000.0)
+
+
+def test_a_gradient_that_tells_a_part_of_each_change_is_taken() -> None:
+    assert settled(Stopped)[0].strategy.measure == "gradients"
+
+
+@pytest.mark.parametrize(
+    ("names", "told"), [("xy", "y"), ("xyz", "y"), ("xabc", "a, b, c"), ("xabcd", "a, b, c and 1 more")]
+)
+def test_losses_are_measured_where_they_depend_on_what_has_no_gradient(names: str, told: str) -> None:
+    config, reasons = settled_partial(names)
+    assert config.strategy.measure == "losses"
+    why = f"measure = losses: losses depend on {told}, and the gradient that PyTorch finds says nothing of that"
+    assert str(reasons[0]) == why
+
+
+def test_a_loss_that_is_another_one_each_time_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, number = Partial.loss_gradients, count()
+    monkeypatch.setattr(
+        Partial,
+        "loss_gradients",
+        lambda *given: LossGradients(found(*given).losses + next(number), found(*given).total),
+    )
+    assert settled_partial("xy")[0].strategy.measure == "gradients"
+
+
+def test_tensors_that_no_loss_depends_on_need_no_gradient() -> None:
+    config, _ = settled_partial("xz")
+    assert config.strategy.measure == "gradients"
+
+
+def test_gradients_are_measured_where_the_loss_has_one() -> None:
     config, reasons = settled(Sloping)
     assert config.strategy.measure == "gradients"
     assert config.is_settled
     assert strategy_of(config).perturbation == GRADIENTS
     assert [*map(str, reasons)] == [
-        "measure = gradients: PyTorch differentiates the loss, and losses agree with it",
+        "measure = gradients: PyTorch differentiates the loss by all that it depends on",
         "measured: gradients of 5e+03 beans/s",
         "population_limit = 4: 0.004 s of gradients",
         "time_per_step = 120: four times the 0.004 s that this machine needs, and no less for slow lines",
@@ -154,7 +201,6 @@ def test_the_width_is_that_of_the_matrix_in_the_middle() -> None:
 @pytest.mark.parametrize(
     ("task", "given", "why"),
     [
-        (Lying, {}, "measure = losses: 100% of how losses change is not in the gradient that PyTorch finds"),
         (Refusing, {}, "measure = losses: a table decides"),
         (Sloping, {"sigma": 0.5}, "measure = losses: sigma = 0.5 goes with noise"),
         (Sloping, {"group_size": 4}, "measure = losses: group_size = 4 goes with noise"),
@@ -185,7 +231,8 @@ def test_nothing_is_said_of_tasks_that_have_no_gradient_at_all() -> None:
 
 
 def test_who_wants_gradients_gets_those_of_a_surrogate_and_is_refused_where_there_are_none() -> None:
-    assert settled(Lying, measure="gradients")[0].strategy.measure == "gradients"
+    assert settled(Stopped, measure="gradients")[0].strategy.measure == "gradients"
+    assert settled_partial("xy", measure="gradients")[0].strategy.measure == "gradients"
     with pytest.raises(ConfigError, match="measure: expected losses, got gradients: a table decides"):
         settled(Refusing, measure="gradients")
     with pytest.raises(ConfigError, match="measure: expected losses, got gradients: a task of kind counting gives"):
