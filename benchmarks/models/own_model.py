@@ -38,6 +38,7 @@ except ImportError:
 from benchmarks.models.more_subjects import MORE_SUBJECTS
 from benchmarks.models.subjects import BATCH_SIZE, Subject, judged, new_model, subject_of
 from benchmarks.models.text_subjects import MORE_TEXT_SUBJECTS
+from benchmarks.models.zoo import ZOO
 from fedlearn.tasks.torch.hidden import hidden_matrices
 
 MUON_RATES = (0.02, 0.01)
@@ -295,15 +296,15 @@ def to_seconds(
 
 def any_subject(name: str, text: bytes) -> Subject:
     """The model of that name, new, with its data."""
-    if name in MORE_SUBJECTS:
-        return MORE_SUBJECTS[name]()
+    if made := {**MORE_SUBJECTS, **ZOO}.get(name):
+        return made()
     return MORE_TEXT_SUBJECTS[name](text) if name in MORE_TEXT_SUBJECTS else subject_of(name, text)
 
 
 def main() -> int:
     """Runs the benchmark; gives the exit code."""
     of_text = ["gpt", "gpt-10m", *MORE_TEXT_SUBJECTS]
-    models = ["mlp", "cnn", "vit", *MORE_SUBJECTS, *of_text]
+    models = ["mlp", "cnn", "vit", *MORE_SUBJECTS, *ZOO, *of_text]
     parser = parser_of(__doc__)
     parser.add_argument("--models", nargs="+", default=["mlp", "cnn", "gpt"], choices=models)
     parser.add_argument("--text", type=Path, help=f"a text, for {', '.join(of_text)}")

@@ -141,7 +141,10 @@ def test_a_model_without_hidden_matrices_is_left_to_adam(read_json: ReadJson) ->
 
 OF_TEXT = {"lstm": "torch", "gpt2": "transformers", "llama": "transformers", "x-transformer": "x_transformers"}
 OF_DIGITS = ("logistic", "deep", "autoencoder", "resnet", "convnet", "depthwise", "mixer", "unet")
-OF_BOTH = ("residual", "bert")
+OF_BOTH = (
+    "residual", "bert", "Beit", "ConvNext", "DeiT", "MobileNetV2", "MobileViT", "RegNet", "Swin", "ViT", "Albert",
+    "DistilBert", "Electra", "Roberta", "XLNet",
+)  # fmt: skip
 """Those that read digits and are of transformers."""
 
 
