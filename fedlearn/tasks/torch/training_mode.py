@@ -28,7 +28,7 @@ def learning(model: nn.Module) -> Iterator[None]:
     """A context in which batch norms in training mode leave their averages as they are, and every row of an embedding
     has a gradient.
 
-    PyTorch gives the row of `padding_idx` none, but its noise changes a loss.
+    PyTorch gives the row of `padding_idx` none, and graphs say nothing of padding.
     """
     norms = norms_in_training(model)
     padded = [(module, module.padding_idx) for module in model.modules() if isinstance(module, nn.Embedding)]
