@@ -101,12 +101,13 @@ def test_losses_are_measured_where_they_depend_on_what_has_no_gradient(names: st
     assert str(reasons[0]) == why
 
 
-def test_a_loss_that_is_another_one_each_time_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("every", [1, 7])
+def test_a_loss_that_is_another_one_now_and_then_hides_nothing(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found, number = Partial.loss_gradients, count()
     monkeypatch.setattr(
         Partial,
         "loss_gradients",
-        lambda *given: LossGradients(found(*given).losses + next(number), found(*given).total),
+        lambda *given: LossGradients(found(*given).losses + next(number) // every, found(*given).total),
     )
     assert settled_partial("xy")[0].strategy.measure == "gradients"
 
