@@ -222,7 +222,7 @@ def layout_of(
     for setting, keys in idle.items():
         if keys:
             expected = "part of a tensor's name" if setting == "scales" else "a tensor's name"
-            raise ValueError(f"{setting}: expected {expected}, got {keys[0]!r}; tensors are {_listed(shapes)}")
+            raise ValueError(f"{setting}: expected {expected}, got {keys[0]!r}; tensors are {listed(shapes, 20)}")
     specs, column = [], 0
     for name, shape in shapes.items():
         scale = next((scale for part, scale in scales.items() if part in name), 1.0)
@@ -238,7 +238,8 @@ def layout_of(
     return ParameterLayout(tuple(specs))
 
 
-def _listed(names: Collection[str], most: int = 20) -> str:
+def listed(names: Collection[str], most: int = 3) -> str:
+    """The first names in a row, and how many more there are."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(list(names)[:most]) + rest
 

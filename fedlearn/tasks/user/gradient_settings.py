@@ -1,7 +1,6 @@
 """What volunteers of a user's task measure, losses or gradients, and the settings of a run that measures gradients."""
 
 import math
-from collections.abc import Sequence
 from statistics import median
 
 import numpy as np
@@ -15,7 +14,7 @@ from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.kind import Measure
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.strategy import strategy_of
-from fedlearn.tasks.task import NoGradientError
+from fedlearn.tasks.task import NoGradientError, listed
 from fedlearn.tasks.user.task_objective import TaskObjective
 
 LEARNING_RATE = 0.003
@@ -54,9 +53,6 @@ TELLING_CHANGE = 1e-4
 N_REPEATED = 8
 """Times that a loss is computed again, which may draw what PyTorch's seeds do not decide."""
 
-MOST_NAMED = 3
-"""Number of tensors that a reason names."""
-
 NOISE_SETTINGS = ("sigma", "group_size")
 """Automatic settings of noise: whoever sets one wants noise."""
 
@@ -78,7 +74,7 @@ def choose_measure(config: RunConfig, objective: TaskObjective, data: Columns) -
         hidden = parts_without_gradient(objective, data)
         if hidden and wanted == "auto":
             raise NoGradientError(
-                f"losses depend on {_some(hidden)}, and the gradient that PyTorch finds says nothing of that"
+                f"losses depend on {listed(hidden)}, and the gradient that PyTorch finds says nothing of that"
             )
     except NoGradientError as error:
         if wanted == "gradients":
@@ -86,9 +82,8 @@ def choose_measure(config: RunConfig, objective: TaskObjective, data: Columns) -
         return _losses(config, str(error))
     if wanted == "gradients":
         return config, ()
-    return config.replace({"measure": "gradients"}), (
-        Reason("PyTorch differentiates the loss by all that it depends on", "measure", "gradients"),
-    )
+    reason = Reason("PyTorch differentiates the loss by all that it depends on", "measure", "gradients")
+    return config.replace({"measure": "gradients"}), (reason,)
 
 
 def settle_gradients(
@@ -217,11 +212,9 @@ def parts_without_gradient(objective: TaskObjective, data: Columns) -> list[str]
         losses = objective.first_gradient(moved, data).losses
         return not np.allclose(losses, found.losses, rtol=TELLING_CHANGE, atol=0.0)
 
-    hidden = [name for name in silent if changes_loss(name)]
+    if not silent or not changes_loss(*silent):
+        return []
     # A loss that is another one now and then tells nothing.
-    return [] if hidden and any(changes_loss() for _ in range(N_REPEATED)) else hidden
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:MOST_NAMED])
-    return shown if len(names) <= MOST_NAMED else f"{shown} and {len(names) - MOST_NAMED} more"
+    if any(changes_loss() for _ in range(N_REPEATED)):
+        return []
+    return [name for name in silent if changes_loss(name)]

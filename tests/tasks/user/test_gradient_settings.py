@@ -117,6 +117,13 @@ def test_tensors_that_no_loss_depends_on_need_no_gradient() -> None:
     assert config.strategy.measure == "gradients"
 
 
+def test_whether_losses_depend_on_what_has_no_gradient_takes_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, steps = Partial.loss_gradients, count()
+    monkeypatch.setattr(Partial, "loss_gradients", lambda *given: (next(steps), found(*given))[1])
+    settled_partial("xz")
+    assert next(steps) == 2
+
+
 def test_gradients_are_measured_where_the_loss_has_one() -> None:
     config, reasons = settled(Sloping)
     assert config.strategy.measure == "gradients"

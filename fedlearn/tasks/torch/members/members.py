@@ -61,7 +61,7 @@ class TorchMembers:
             first = min(N_TRIED, self.group_size)
             plan = self._plans.hold_trial(subject(0, first), first)
             if plan.verdict.draws and not seeds:
-                refuse_randomness(plan.name)
+                refuse_randomness(plan.name, "pass the seeds of the groups (seeds=batch.seeds), or call model.eval()")
             results.append(plan.verdict.results)
         while first < len(self):
             end = self._end_of_piece(first, plan)

@@ -7,6 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
+from fedlearn.tasks.task import listed
+
 
 class Refused(ValueError):  # noqa: N818 (not a fault of the program)
     """The error of a model or loss by which members cannot be compared; the message names a remedy."""
@@ -42,11 +44,8 @@ def refuse_changes(
         )
 
 
-def refuse_randomness(name: str) -> None:
-    raise Refused(
-        f"{name} draws random numbers during trials, so that members differ by luck; "
-        "call model.eval(), or give the members' function the seeds of the groups"
-    )
+def refuse_randomness(name: str, remedy: str) -> None:
+    raise Refused(f"{name} draws random numbers during trials, so that members differ by luck; {remedy}")
 
 
 def refuse_module(model: nn.Module, *, may_train: bool = False) -> None:
@@ -60,7 +59,7 @@ def refuse_module(model: nn.Module, *, may_train: bool = False) -> None:
             continue
         where = f"{type(module).__name__} {name!r}" if name else type(module).__name__
         if not may_train and _has_dropout(module):
-            refuse_randomness(f"{where} in training mode")
+            refuse_randomness(f"{where} in training mode", "call model.eval(), or set its probability to 0")
         allowed = nn.modules.batchnorm._BatchNorm if may_train else ()
         is_norm = isinstance(module, nn.modules.batchnorm._NormBase) and not isinstance(module, allowed)
         if is_norm and module.running_mean is not None:
@@ -113,7 +112,7 @@ def refuse_unread(names: Sequence[str], met_before: Sequence[str], keepers: Mapp
 
     `keepers` are attributes that keep tensors, by the name of their module.
     """
-    some = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    some = listed(names)
     owner, _, last = names[0].rpartition(".")
     is_telling = last not in ("weight", "bias") and all(name.endswith(last) for name in names)
     out = f"leave it out with train=, such as train=lambda name: {(last if is_telling else names[0])!r} not in name"
@@ -127,10 +126,6 @@ def refuse_unread(names: Sequence[str], met_before: Sequence[str], keepers: Mapp
     made = f"{keepers[above[-1]]!r} of {above[-1] or 'the model'}" if above else ""
     perhaps = f"; or if {made} was made of it in an earlier call, let it be made anew in every call" if above else ""
     raise Refused(f"the model and its loss never read {some}, so that noise there has no effect; {out}{perhaps}")
-
-
-_NAMED = 3
-"""Number of parameters that a message about many names."""
 
 
 def _in_short(value: object) -> str:
