@@ -38,9 +38,14 @@ def _native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor
 
 _aten = torch.ops.aten
 
-_DRAWN: Mapping[object, Callable[..., Any]] = {
+BERNOULLI: Mapping[Any, Callable[..., Any]] = {
     _aten.bernoulli.default: lambda p: bernoulli(p, p),
     _aten.bernoulli.p: bernoulli,
+}
+"""The operators that give zeros and ones by chance, by functions that do so."""
+
+_DRAWN: Mapping[Any, Callable[..., Any]] = {
+    **BERNOULLI,
     _aten.bernoulli_.Tensor: lambda self, p: self.copy_(bernoulli(self, p)),
     _aten.bernoulli_.float: lambda self, p=0.5: self.copy_(bernoulli(self, p)),
     _aten.native_dropout.default: _native_dropout,

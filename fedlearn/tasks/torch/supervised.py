@@ -70,10 +70,9 @@ class Supervised(ModuleTask):
     def as_graph(self) -> bytes:
         from fedlearn.tasks.torch_graph.sharing import share
 
-        numbers = np.arange(self.batch_size) % len(next(iter(self.data.values())))
-        rows = as_tensors({name: column[numbers] for name, column in self.data.items()}, self.device)
+        numbers = np.arange(self.batch_size) % n_rows(self.data)
         with learning(self.model):
-            return share(self, self.model, self._loss, rows, self.parameters)
+            return share(self, self.model, self._loss, self._rows(numbers), self.parameters)
 
     def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:  # noqa: ARG002
         if not self._metrics:
@@ -93,7 +92,12 @@ class Supervised(ModuleTask):
         n_groups = max(min(ENOUGH_ROWS, n_all) // self.batch_size, 1)
         numbers = np.arange(n_groups * self.batch_size) * n_all // (n_groups * self.batch_size)
         for some in np.random.default_rng(0).permutation(numbers).reshape(n_groups, -1):
-            self._loss(self.model, as_tensors({name: column[some] for name, column in self.data.items()}, self.device))
+            self._loss(self.model, self._rows(some))
+
+    def _rows(self, numbers: NDArray[np.int64]) -> Rows:
+        """The rows of the data with these numbers."""
+        found: Rows = as_tensors({name: column[numbers] for name, column in self.data.items()}, self.device)
+        return found
 
     def _prepare(self, model: nn.Module) -> None:
         refuse_module(model, may_train=True)

@@ -15,11 +15,11 @@ ENOUGH_ROWS = 4096
 
 
 def norms_in_training(model: nn.Module) -> list[_BatchNorm]:
-    """The batch norms that have running averages, and are in training mode."""
+    """The batch norms in training mode that move running averages."""
     return [
         module
         for module in model.modules()
-        if isinstance(module, _BatchNorm) and module.training and module.running_mean is not None
+        if isinstance(module, _BatchNorm) and module.training and module.track_running_stats
     ]
 
 
@@ -32,7 +32,6 @@ def learning(model: nn.Module) -> Iterator[None]:
     """
     norms = norms_in_training(model)
     padded = [(module, module.padding_idx) for module in model.modules() if isinstance(module, nn.Embedding)]
-    before = [norm.track_running_stats for norm in norms]
     for norm in norms:
         norm.track_running_stats = False
     for embedding, _ in padded:
@@ -40,26 +39,26 @@ def learning(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for norm, is_tracking in zip(norms, before, strict=True):
-            norm.track_running_stats = is_tracking
+        for norm in norms:
+            norm.track_running_stats = True
         for embedding, index in padded:
             embedding.padding_idx = index
 
 
 @contextmanager
 def averaging(norms: Sequence[_BatchNorm]) -> Iterator[None]:
-    """A context in which running averages are begun anew, and become those of all rows that the model is given."""
-    before = [(norm, norm.momentum, norm.track_running_stats, norm.training) for norm in norms]
+    """A context in which running averages of a model in evaluation mode become those of all rows that it is given."""
+    momenta = [norm.momentum for norm in norms]
     for norm in norms:
-        norm.track_running_stats = True
         norm.reset_running_stats()
         norm.momentum = None  # a mean over all batches
         norm.train()
     try:
         yield
     finally:
-        for norm, momentum, is_tracking, is_training in before:
-            norm.momentum, norm.track_running_stats, norm.training = momentum, is_tracking, is_training
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+            norm.eval()
 
 
 @contextmanager

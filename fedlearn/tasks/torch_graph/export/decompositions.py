@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from fedlearn.tasks.torch.dropout import bernoulli
+from fedlearn.tasks.torch.dropout import BERNOULLI
 
 _aten = torch.ops.aten
 _ATTENTION = _aten.scaled_dot_product_attention.default
@@ -18,7 +18,7 @@ _ATTENTION = _aten.scaled_dot_product_attention.default
 
 def decompositions_of(graph: fx.Graph) -> dict[Any, Callable[..., Any]]:
     """How operators of an exported graph are decomposed; attention that drops nothing stays whole."""
-    return {**_DRAWING, _ATTENTION: _attention} if any(map(_drops, graph.nodes)) else _DRAWING
+    return {**BERNOULLI, **({_ATTENTION: _attention} if any(map(_drops, graph.nodes)) else {})}
 
 
 def _drops(node: fx.Node) -> bool:
@@ -53,9 +53,3 @@ def _attention(
         is_blind = (scores == -inf).all(-1, keepdim=True)  # a query that may look nowhere sees zeros
         weights = scores.masked_fill(is_blind, 0.0).softmax(-1).masked_fill(is_blind, 0.0)
     return _aten.native_dropout.default(weights, dropout_p, True)[0] @ value  # type: ignore[no-any-return]
-
-
-_DRAWING: dict[Any, Callable[..., Any]] = {
-    _aten.bernoulli.default: lambda self: bernoulli(self, self),
-    _aten.bernoulli.p: bernoulli,
-}
