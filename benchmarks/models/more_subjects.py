@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,31 +143,6 @@ class ConvNet(nn.Module):
 def convnet() -> Subject:
     """Convolutions with batch norms and dropout, on digits."""
     return subject(ConvNet, cross_entropy, digits())
-
-
-def residual() -> Subject:
-    """ResNet of transformers, with batch norms, on digits."""
-    from transformers import ResNetConfig, ResNetForImageClassification
-
-    sizes: dict[str, Any] = {"embedding_size": 32, "hidden_sizes": [32, 64], "depths": [1, 1], "num_labels": 10}
-    return subject(
-        lambda: ResNetForImageClassification(ResNetConfig(num_channels=1, layer_type="basic", **sizes)),
-        lambda model, rows: F.cross_entropy(model(rows["x"]).logits, rows["y"]),
-        digits(),
-    )
-
-
-def bert() -> Subject:
-    """BERT of transformers, with its dropout, on digits whose 64 points are tokens."""
-    from transformers import BertConfig, BertForSequenceClassification
-
-    sizes: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_labels": 10}
-    columns = digits()
-    return subject(
-        lambda: BertForSequenceClassification(BertConfig(vocab_size=17, intermediate_size=128, **sizes)),
-        lambda model, rows: F.cross_entropy(model(rows["x"]).logits, rows["y"]),
-        {"x": (columns["x"] * 16).astype(np.int64).reshape(-1, 64), "y": columns["y"]},
-    )
 
 
 def depthwise() -> Subject:
@@ -325,8 +299,6 @@ MORE_SUBJECTS: Mapping[str, Callable[[], Subject]] = {
     "autoencoder": autoencoder,
     "resnet": resnet,
     "convnet": convnet,
-    "residual": residual,
-    "bert": bert,
     "depthwise": depthwise,
     "mixer": mixer,
     "unet": unet,

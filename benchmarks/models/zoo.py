@@ -89,4 +89,20 @@ def of_zoo(family: str) -> Subject:
     return subject(partial(network, family, "SequenceClassification", OF_WORDS[family]), loss, words())
 
 
-ZOO: Mapping[str, Callable[[], Subject]] = {family: partial(of_zoo, family) for family in (*OF_IMAGES, *OF_WORDS)}
+def residual() -> Subject:
+    """A ResNet, on digits as they are."""
+    sizes = {"embedding_size": 32, "hidden_sizes": [32, 64], "depths": [1, 1], "num_channels": 1, "layer_type": "basic"}
+    return subject(partial(network, "ResNet", "ImageClassification", sizes), loss, digits())
+
+
+def bert() -> Subject:
+    """BERT, twice as wide as the others."""
+    sizes = {**WORDS, "hidden_size": 64, "intermediate_size": 128}
+    return subject(partial(network, "Bert", "SequenceClassification", sizes), loss, words())
+
+
+ZOO: Mapping[str, Callable[[], Subject]] = {
+    "residual": residual,
+    "bert": bert,
+    **{family: partial(of_zoo, family) for family in (*OF_IMAGES, *OF_WORDS)},
+}
