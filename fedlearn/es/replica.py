@@ -133,7 +133,7 @@ class Replica:
         """Takes one step by this gradient estimate, [n_parameters], whatever the Update says of it."""
         self._add_slots(update.optimizer)
         by_matrix = update.optimizer.by_matrix
-        matrices_differ = update.rank > 1 or update.weight_decay != 0.0
+        matrices_differ = by_matrix or update.rank > 1 or update.weight_decay != 0.0
         with exact_arithmetic():
             self.numbers = update.optimizer.advanced(self.numbers)
             steps = [
@@ -209,6 +209,7 @@ class Replica:
             gradient_scale=update.gradient_scale / math.sqrt(max(update.rank if is_matrix else 0, 1)),
             scale=scale,
             decay=update.optimizer.learning_rate * update.weight_decay if decays else 0.0,
+            is_matrix=is_matrix,
             sides=sides,
             threads=self._threads,
         )

@@ -210,6 +210,7 @@ def test_a_configuration_without_groups_reads_with_every_key_in_its_group(rnn_sc
         "learning_rate_factors",
         "correction",
         "matrix_rate",
+        "vector_rate",
         "local_steps",
         "sum_bits",
         "restarts",
@@ -294,7 +295,7 @@ def test_variables_of_other_programs_are_ignored(rnn_schema: Schema) -> None:
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_no_number_may_be_infinite_or_missing(rnn_schema: Schema, refusal: Refusal, value: str) -> None:
     floats = [key for key, field in rnn_schema.fields.items() if isinstance(field.default, float)]
-    assert len(floats) == 18
+    assert len(floats) == 19
     for key in floats:
         assert f"{key}: expected a number" in refusal(f"{key} = {value}")
 

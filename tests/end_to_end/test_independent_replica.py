@@ -202,8 +202,11 @@ class IndependentReplica:
             if rule == "muon" and tensor.n_hidden:
                 self.turn(place, gradient, tensor, lr * tensor.scale, settings)
             else:
-                named, own = ("adam", [*settings[2:], 1e-8]) if rule == "muon" else (rule, settings)
-                self.move(place, gradient, named, np.float32(lr * tensor.scale), own)
+                rate, named, own = lr, rule, settings
+                if rule == "muon":
+                    *betas, vector_rate = settings[2:]
+                    rate, named, own = lr * (1.0 if is_matrix else vector_rate), "adam", [*betas, 1e-8]
+                self.move(place, gradient, named, np.float32(rate * tensor.scale), own)
         if attempt is not None:
             self.go(attempt[-1], names)
         return self.digest()
@@ -287,7 +290,7 @@ def journal_of(folder: Path) -> Iterator[list[Any]]:
         {"cell": "lstm", "n_layers": 2},
         {"perturb": "activations", "head": "perturbed", "sigma": 0.05},
         {"perturb": "activations", "head": "closed-form", "n_layers": 2},
-        {"optimizer": "muon", "cell": "gru", "n_layers": 2, "weight_decay": 0.3},
+        {"optimizer": "muon", "cell": "gru", "n_layers": 2, "weight_decay": 0.3, "vector_rate": 0.5},
         {"head": "closed-form"},
         {"antithetic": True, "weight_decay": 0.3},
         {"learning_rate_schedule": "cosine", "sigma_schedule": "linear", "warmup_steps": 2},

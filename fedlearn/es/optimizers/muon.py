@@ -55,19 +55,22 @@ class Muon(Optimizer, frozen=True, array_like=True, tag="muon"):
     momentum: float = 0.9
     beta1: float = 0.9
     beta2: float = 0.99
+    vector_rate: Annotated[
+        float, Meta(description="the rate of biases and other vectors, as a multiple of learning_rate", ge=0, le=1000)
+    ] = 1.0
 
     @property
     def slots(self) -> tuple[str, ...]:
-        return self._adam.slots
+        return self._adam().slots
 
     def advanced(self, numbers: Numbers) -> dict[str, float]:
-        return self._adam.advanced(numbers)
+        return self._adam().advanced(numbers)
 
     def step(
         self, weights: Float32Array, slots: Mapping[str, Float32Array], estimate: Int32Array, by: TensorStep
     ) -> None:
         if by.sides is None:
-            self._adam.step(weights, slots, estimate, by)
+            self._adam(by).step(weights, slots, estimate, by)
         elif max(by.sides) > LONGEST_SIDE:
             self.plain_step(weights, slots, estimate, by)
         else:
@@ -88,7 +91,7 @@ class Muon(Optimizer, frozen=True, array_like=True, tag="muon"):
     ) -> None:
         """The step in NumPy, to the same bits."""
         if by.sides is None:
-            self._adam.plain_step(weights, slots, estimate, by)
+            self._adam(by).plain_step(weights, slots, estimate, by)
             return
         m = slots["first_moment"]
         gradient = estimate.astype(np.float32) * np.float32(by.gradient_scale)
@@ -102,9 +105,10 @@ class Muon(Optimizer, frozen=True, array_like=True, tag="muon"):
         rows, columns = sides
         return self.learning_rate * self.matrix_rate * by.scale * math.sqrt(max(rows / columns, 1.0))
 
-    @property
-    def _adam(self) -> Adam:
-        return Adam(self.learning_rate, self.beta1, self.beta2)
+    def _adam(self, by: TensorStep | None = None) -> Adam:
+        """The optimizer of all but hidden matrices, or of those tensors that take this step."""
+        factor = 1.0 if by is None or by.is_matrix else self.vector_rate
+        return Adam(self.learning_rate * factor, self.beta1, self.beta2)
 
 
 def nearest_orthogonal(matrices: Float32Array) -> Float32Array:

@@ -29,6 +29,8 @@ class TensorStep(msgspec.Struct, frozen=True):
     element takes its own."""
     threads: int = 1
     """The most threads that share a large matrix; 0 means as many as there are processors. No bit depends on it."""
+    is_matrix: bool = True
+    """Whether tensors have two dimensions or more, where the optimizer goes by matrix."""
 
 
 class GradientPart(msgspec.Struct, frozen=True):
@@ -71,7 +73,7 @@ class Optimizer(msgspec.Struct, frozen=True, array_like=True):
     usual_decay: ClassVar[float] = 0.0
     """The weight decay of a run by sums of gradients that chooses its rate, where none is given."""
     by_matrix: ClassVar[bool] = False
-    """Whether the step of an element of a hidden matrix depends on the whole matrix."""
+    """Whether the step of an element depends on what tensor it is of: of a hidden matrix on the whole matrix."""
     gathers: ClassVar[bool] = False
     """Whether steps depend on all weights at once, so that no volunteer may hold a part of the model; `gather` is then
     called."""

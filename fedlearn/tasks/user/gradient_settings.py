@@ -32,6 +32,9 @@ such rates fall with their cube root."""
 USUAL_WIDTH = 64
 """The width of hidden matrices up to which all else may have these rates; beyond, they fall with the width."""
 
+VECTOR_RATE = 0.3
+"""The rate of vectors as a multiple of that of embeddings and head: an element of a bias moves all rows alike."""
+
 GROWTH = 64
 """The factor by which the population may grow as volunteers join."""
 
@@ -145,12 +148,15 @@ def _with_rate(
     shorter = (USUAL_STEPS / n_steps) ** (1 / 3) if n_steps else 1.0
     most *= min(shorter, 1.0)
     rate = min(of_matrices * shorter, most)
-    usual = defaults(optimizer).get("matrix_rate", math.nan)
-    if config.get("matrix_rate") == usual and (width := _width(layout)):
+    usual = defaults(optimizer)
+    if "vector_rate" in usual and config.get("vector_rate") == usual["vector_rate"]:
+        config = config.replace({"vector_rate": VECTOR_RATE})
+        chosen.append(Reason("a step of a bias moves all rows alike", "vector_rate", f"{VECTOR_RATE:g}"))
+    if "matrix_rate" in usual and config.get("matrix_rate") == usual["matrix_rate"] and (width := _width(layout)):
         wider = max(width / USUAL_WIDTH, 1.0)
         rate, most = rate / wider, most / wider
         if rate != of_matrices:
-            ratio = usual * of_matrices / rate
+            ratio = usual["matrix_rate"] * of_matrices / rate
             config = config.replace({"matrix_rate": ratio})
             why = f"other tensors step less where hidden matrices, here {width:g}, are wide, and in long runs"
             chosen.append(Reason(why, "matrix_rate", f"{ratio:.3g}"))

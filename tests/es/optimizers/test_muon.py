@@ -46,14 +46,15 @@ def test_it_keeps_what_adam_keeps() -> None:
     optimizer: Optimizer = MUON
     assert optimizer.slots == Adam(0.01).slots
     assert optimizer.advanced({}) == Adam(0.01, 0.9, 0.99).advanced({})
-    assert Muon(0.5) == Muon(0.5, 1.5, 0.9, 0.9, 0.99)
+    assert Muon(0.5) == Muon(0.5, 1.5, 0.9, 0.9, 0.99, 1.0)
 
 
-def test_what_is_no_hidden_matrix_takes_adams_step() -> None:
+@pytest.mark.parametrize(("is_matrix", "rate"), [(True, 0.01), (False, 0.01 * 0.25)])
+def test_what_is_no_hidden_matrix_takes_adams_step(*, is_matrix: bool, rate: float) -> None:
     weights, first, second = matrices(3, 9)
-    by = TensorStep(MUON.advanced({}), -0.003, 20.0, 0.03)
+    by = TensorStep(MUON.advanced({}), -0.003, 20.0, 0.03, is_matrix=is_matrix)
     moved = []
-    for optimizer in (MUON, Adam(0.01, 0.9, 0.99)):
+    for optimizer in (Muon(0.01, vector_rate=0.25), Adam(rate, 0.9, 0.99)):
         arrays = weights.copy(), {"first_moment": first.copy(), "second_moment": np.square(second)}
         optimizer.step(*arrays, np.arange(9, dtype=np.int32), by)
         moved.append([arrays[0].tolist(), *(slot.tolist() for slot in arrays[1].values())])

@@ -11,7 +11,7 @@ from fedlearn.es.optimizers.muon import Muon
 from fedlearn.es.snapshot import MAX_SLOTS
 
 REPOSITORY = Path(__file__).parents[3]
-SETTINGS = {"learning_rate": 0.5, "beta1": 0.75, "beta2": 0.25, "matrix_rate": 3.0, "sigma": 0.1}
+SETTINGS = {"learning_rate": 0.5, "beta1": 0.75, "beta2": 0.25, "matrix_rate": 3.0, "vector_rate": 0.5, "sigma": 0.1}
 
 
 def test_optimizers_are_known_by_the_names_that_updates_carry() -> None:
@@ -25,7 +25,7 @@ def test_optimizers_are_known_by_the_names_that_updates_carry() -> None:
         ("auto", Adam(0.5, 0.75, 0.25)),
         ("sgd", Sgd(0.5, 0.75)),
         ("lion", Lion(0.5, 0.75, 0.25)),
-        ("muon", Muon(0.5, 3.0)),
+        ("muon", Muon(0.5, 3.0, vector_rate=0.5)),
         ("clipup", ClipUp(0.5, 0.75)),
         ("cma", Cma(0.5)),
     ],
@@ -36,7 +36,7 @@ def test_an_optimizer_takes_its_own_settings(name: str, optimizer: Optimizer) ->
 
 def test_settings_are_those_that_optimizers_declare() -> None:
     declared = {key: hyperparameter.default for key, hyperparameter in HYPERPARAMETERS.items()}
-    assert declared == {"beta1": 0.9, "beta2": 0.999, "matrix_rate": 1.5}
+    assert declared == {"beta1": 0.9, "beta2": 0.999, "matrix_rate": 1.5, "vector_rate": 1.0}
 
 
 def test_snapshots_have_room_for_all_slots_and_the_start() -> None:

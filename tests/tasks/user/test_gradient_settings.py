@@ -182,6 +182,22 @@ def test_all_but_hidden_matrices_step_less_the_wider_these_are(
     assert (told in [*map(str, reasons)]) == (matrix_rate == 3.0)
 
 
+@pytest.mark.parametrize(
+    ("given", "rate"),
+    [
+        ({}, 0.3),
+        ({"vector_rate": 0.5}, 0.5),
+        ({"learning_rate": 0.03}, 1.0),
+        ({"optimizer": "adam"}, 1.0),
+    ],
+)
+def test_vectors_step_less_where_nobody_says_how(given: dict[str, str | float], rate: float) -> None:
+    config, reasons = settled_deep({"x": 1}, {"x": (4, 3)}, **given)
+    assert config.get("vector_rate") == rate
+    told = "vector_rate = 0.3: a step of a bias moves all rows alike"
+    assert (told in [*map(str, reasons)]) == (not given)
+
+
 @pytest.mark.parametrize(("given", "decay"), [({}, 0.1), ({"weight_decay": 0.2}, 0.2), ({"learning_rate": 0.03}, 0.0)])
 def test_hidden_matrices_decay_where_nobody_says_how_they_step(given: dict[str, float], decay: float) -> None:
     config, reasons = settled_deep({"x": 1}, {"x": (4, 3)}, **given)
