@@ -48,6 +48,10 @@ AUDITED_LOCAL_STEPS, AUDITED_PLAIN_STEPS = 4, 16
 """The most local steps after which honest machines still agree so well that one can check another; of plain gradient
 descent, which does not divide gradients by their length and so leaves small differences small."""
 
+FAST_LINE_STEP_S = 0.1
+"""The `line_step_s` below which lines never hold anybody up: exchanges of 10 ms may as well be the work of a busy
+machine."""
+
 COARSE_FROM = 2.0
 """Steps that would make up for the lines, from which on sums have four bits a parameter."""
 
@@ -164,7 +168,8 @@ def ask(
     )
     if strategy.perturbation.space != "nothing":
         return population
-    wanted = GRADIENT_LINE_SHARE * line_step_s / (member_s * strategy.population_limit) if member_s else 0.0
+    is_slow = member_s > 0.0 and line_step_s >= FAST_LINE_STEP_S
+    wanted = GRADIENT_LINE_SHARE * line_step_s / (member_s * strategy.population_limit) if is_slow else 0.0
     n_local = strategy.local_steps or _local_steps_wanted(strategy, last, wanted)
     bits = strategy.sum_bits or _sum_bits_wanted(strategy, last, wanted, n_local)
     if n_local > 1:

@@ -117,18 +117,24 @@ PACKED, BYTES = (CodedEstimate(np.zeros(1, np.int8), np.array([code], np.uint8))
 @pytest.mark.parametrize(
     ("least_s", "last", "expected"),
     # Sums that are packed already take half the time, so they stay where bytes would be packed.
-    [(0.0, None, 8), (0.079, None, 8), (0.081, None, 4), (0.079, BYTES, 8), (0.081, BYTES, 4), (0.021, PACKED, 4),
-     (0.019, PACKED, 8), (9.0, PACKED, 4)],
+    [(0.0, None, 8), (0.79, None, 8), (0.81, None, 4), (0.79, BYTES, 8), (0.81, BYTES, 4), (0.21, PACKED, 4),
+     (0.19, PACKED, 8), (9.0, PACKED, 4)],
 )  # fmt: skip
 def test_lines_decide_how_coarse_sums_are(least_s: float, last: CodedEstimate | None, expected: int) -> None:
     before = None if last is None else msgspec.structs.replace(last_of(1), estimate=last)
     for n_local in (0, 1, 30):
         strategy = msgspec.structs.replace(LOCAL, local_steps=n_local, sum_bits=0)
-        asked = ask(strategy, 0, before, member_s=0.005, line_step_s=least_s, n_machines=3)
+        asked = ask(strategy, 0, before, member_s=0.05, line_step_s=least_s, n_machines=3)
         assert asked.perturbation.sum_bits == expected
         fixed = msgspec.structs.replace(strategy, sum_bits=12 - expected)
-        asked = ask(fixed, 0, before, member_s=0.005, line_step_s=least_s, n_machines=3)
+        asked = ask(fixed, 0, before, member_s=0.05, line_step_s=least_s, n_machines=3)
         assert asked.perturbation.sum_bits == 12 - expected
+
+
+@pytest.mark.parametrize(("least_s", "bits", "n_local"), [(0.099, 8, 1), (0.101, 4, 128)])
+def test_lines_are_not_slow_where_a_busy_machine_is_as_slow(least_s: float, bits: int, n_local: int) -> None:
+    asked = ask(msgspec.structs.replace(LOCAL, local_steps=0, sum_bits=0), 0, None, member_s=1e-5, line_step_s=least_s)
+    assert (asked.perturbation.sum_bits, asked.n_local_steps) == (bits, n_local)
 
 
 def test_where_local_steps_are_audited_their_sums_are_bytes() -> None:
