@@ -37,6 +37,8 @@ class ClosedStep(msgspec.Struct, frozen=True):
     """Why the run should not go on after it; otherwise empty."""
     is_alarming: bool = False
     """Whether somebody must check its losses before they end the run."""
+    news: str = ""
+    """What whoever watches the run should know of it; otherwise empty."""
 
 
 def close_step(

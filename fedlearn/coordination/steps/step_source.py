@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Protocol, final
 
+import msgspec
 import numpy as np
 
 from fedlearn.coordination.leases.limiting import counted_speeds
@@ -14,6 +15,7 @@ from fedlearn.coordination.people.roster import Party
 from fedlearn.coordination.steps.closing import ClosedStep, StepPace, close_step
 from fedlearn.coordination.steps.divergence import DivergenceWatch
 from fedlearn.coordination.steps.plan import RunPlan
+from fedlearn.coordination.steps.standstill import StandstillWatch
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.strategy import Population, Strategy, ask, sum_shaping
 from fedlearn.es.sums.clipping import Clipping
@@ -62,6 +64,7 @@ class OwnSteps:
         self._clipping: defaultdict[int, Clipping] = defaultdict(Clipping)
         """The clipping of sums, by the number of local steps: their way is tens of times as long as a gradient."""
         self._watch = DivergenceWatch()
+        self._standstill = StandstillWatch()
 
     def change(self, plan: RunPlan, strategy: Strategy) -> None:
         """Uses another plan and strategy for the steps that are opened from now on."""
@@ -120,7 +123,11 @@ class OwnSteps:
     def close(self, step: OpenStep, now: float) -> ClosedStep:
         self._has_block = False
         clipping = self._clipping[step.population.n_local_steps]
-        return close_step(step, self._strategy, clipping=clipping, watch=self._watch, now=now)
+        closed = close_step(step, self._strategy, clipping=clipping, watch=self._watch, now=now)
+        if step.population.perturbation.space != "nothing":
+            return closed
+        rate = self._strategy.optimizer.learning_rate
+        return msgspec.structs.replace(closed, news=self._standstill.took(closed.update.step, closed.report.loss, rate))
 
 
 def _length_of(last: Update, population: Population, layout: ParameterLayout) -> float:

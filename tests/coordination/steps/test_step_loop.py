@@ -196,6 +196,17 @@ def test_a_fed_step_that_nobody_answered_is_opened_again() -> None:
     assert of(Send, scene.course.open_next(NOW))
 
 
+def test_an_operator_is_told_the_news_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    close = scene.steps.close
+    monkeypatch.setattr(
+        scene.steps, "close", lambda step, now: msgspec.structs.replace(close(step, now), news="it stands")
+    )
+    scene.course.open_next(NOW)
+    scene.report(0, LIMIT)
+    assert of(Notice, scene.course.close_if_complete(NOW + 1.0)) == [Notice("it stands")]
+
+
 def test_an_operator_is_told_when_the_run_begins_again() -> None:
     scene = Scene(strategy=msgspec.structs.replace(STRATEGY, attempts=Attempts(1, -1.0)))
     news: list[tuple[int, str]] = []

@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 from fedlearn.coordination.leases.open_step import OpenStep
-from fedlearn.coordination.steps.closing import StepPace
+from fedlearn.coordination.steps.closing import ClosedStep, StepPace
+from fedlearn.coordination.steps.standstill import LATE
 from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Sgd
-from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.perturbation import Perturbation, Space
 from fedlearn.es.strategy import Strategy, ask
 from fedlearn.es.sums.estimate import decode_estimate, encode_estimate
 from fedlearn.es.update import Update
@@ -43,13 +44,19 @@ def length_of(update: Update) -> float:
 
 
 def updated(steps: OwnSteps, number: int, length: float, *, local_steps: int = 1) -> Update:
-    population = ask(msgspec.structs.replace(GRADIENTS, local_steps=local_steps), number, None)
+    return ended(steps, number, length, local_steps=local_steps).update
+
+
+def ended(
+    steps: OwnSteps, number: int, length: float, *, local_steps: int = 1, strategy: Strategy = GRADIENTS
+) -> ClosedStep:
+    population = ask(msgspec.structs.replace(strategy, local_steps=local_steps), number, None)
     step = OpenStep(population, opened_at=0.0, deadline=9.0, first_member=0, layout=LAYOUT)
     unit = 2.0**-population.perturbation.unit_bits
     numbers = np.full(LAYOUT.size, length / np.sqrt(LAYOUT.size) / unit).astype(np.int64)
     losses = np.ones(local_steps, dtype=np.float32)
     assert not step.lease(local_steps).take(0, losses, encode_estimate(LAYOUT, numbers), population.group_size)
-    return steps.close(step, 1.0).update
+    return steps.close(step, 1.0)
 
 
 def test_a_way_of_local_steps_is_as_long_as_it_is_however_short_gradients_were() -> None:
@@ -72,6 +79,15 @@ def test_a_run_that_goes_on_with_other_local_steps_takes_the_first_way_as_it_is(
     last = updated(OwnSteps(Mock(), GRADIENTS), 7, 1.0)
     steps = reopened(last, msgspec.structs.replace(GRADIENTS, local_steps=8))
     assert closed(steps, 8, 30.0, local_steps=8) == pytest.approx(30.0, rel=0.02)
+
+
+@pytest.mark.parametrize(("space", "is_told"), [("nothing", True), ("activations", False)])
+def test_it_is_told_where_gradients_do_not_lower_the_loss(space: Space, *, is_told: bool) -> None:
+    strategy = msgspec.structs.replace(GRADIENTS, perturbation=Perturbation(0.1, 0, space))
+    steps = OwnSteps(Mock(), strategy)
+    news = [ended(steps, step, 1.0, strategy=strategy).news for step in range(LATE.stop)]
+    assert not any(news[:-1])
+    assert ("learning_rate = 0.033 in place of 0.1" in news[-1]) == is_told
 
 
 def test_noise_of_more_groups_is_longer_by_their_root() -> None:
