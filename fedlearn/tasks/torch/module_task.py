@@ -85,7 +85,7 @@ class ModuleTask(Task):
         """The parameters that are trained, by name; a tied parameter has one name.
 
         Raises:
-            ValueError: there is none, or one is not float32, or has no numbers.
+            ValueError: there is none, or one is not float32, or has no numbers; or a buffer is sparse.
         """
         named: dict[str, Tensor] = dict(self.model.named_parameters())
         chosen = {name: tensor for name, tensor in named.items() if _is_trained(name, tensor, self._train)}
@@ -101,6 +101,12 @@ class ModuleTask(Task):
                 found = "on the meta device, which holds no numbers" if parameter.is_meta else "without elements"
                 remedy = "load it onto the processor first" if parameter.is_meta else "leave it out with train=..."
                 raise ValueError(f"parameter {name!r}: expected numbers to train, got one {found}; {remedy}")
+        for name, buffer in self.model.named_buffers():
+            if buffer.layout is not torch.strided:
+                raise ValueError(
+                    f"buffer {name!r}: expected a dense tensor, got one of {buffer.layout}; keep it outside of the "
+                    "module, where the loss finds it, or as its indices and values"
+                )
         places = [parameter.data_ptr() for parameter in chosen.values()]
         twice = [name for name, place in zip(chosen, places, strict=True) if places.count(place) > 1]
         if twice:

@@ -147,14 +147,21 @@ def test_trials_take_the_threads_they_may_and_no_gradients() -> None:
         assert torch.get_num_threads() == before
 
 
+def with_sparse_buffer() -> nn.Module:
+    model = nn.Linear(2, 2)
+    model.register_buffer("known", torch.eye(2).to_sparse())
+    return model
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
         (nn.Linear(2, 2, device="meta"), "'weight': expected numbers to train, got one on the meta device"),
         (lambda: nn.ParameterList([torch.zeros(0)]), "'0': expected numbers to train, got one without elements"),
+        (with_sparse_buffer, "buffer 'known': expected a dense tensor, got one of torch.sparse_coo; keep it outside"),
         (lambda: None, "model: expected a function that gives an nn.Module, got NoneType; return it"),
     ],
-    ids=["meta", "empty", "none"],
+    ids=["meta", "empty", "sparse", "none"],
 )  # fmt: skip
 def test_a_model_without_numbers_is_refused(model: Any, message: str) -> None:  # noqa: ANN401
     with pytest.raises(ValueError, match=message):
