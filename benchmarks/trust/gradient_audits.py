@@ -23,7 +23,8 @@ from fedlearn.coordination.audits.audit import loss_difference, sum_difference
 from fedlearn.coordination.audits.tolerance import FLOATS, LOCAL_STEPS
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import TensorNoise
-from fedlearn.es.optimizers import AnyOptimizer, Sgd, optimizer_of
+from fedlearn.es.optimizers import AnyOptimizer, Sgd
+from fedlearn.es.optimizers.muon import Muon
 from fedlearn.es.perturbation import LocalSteps, Perturbation
 from fedlearn.es.sums.estimate import decode_estimate
 from fedlearn.es.trials import TrialResults, Trials
@@ -38,7 +39,7 @@ except ImportError:
 
 from benchmarks.models.subjects import Subject, subject_of
 
-MUON = optimizer_of({"optimizer": "muon", "learning_rate": 0.021, "matrix_rate": 1.5})
+MUON = Muon(0.021, vector_rate=0.3)
 UNIT_BITS = 22
 BEFORE = 200
 

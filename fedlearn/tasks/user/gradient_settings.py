@@ -30,7 +30,10 @@ USUAL_STEPS = 1000
 such rates fall with their cube root."""
 
 USUAL_WIDTH = 64
-"""The width of hidden matrices up to which all else may have these rates; beyond, they fall with the width."""
+"""The width of a model up to which all but hidden matrices may have these rates; beyond, they fall with the width."""
+
+MOST_WIDTH = 4096
+"""The width beyond which they fall no further."""
 
 VECTOR_RATE = 0.3
 """The rate of vectors as a multiple of that of embeddings and head: an element of a bias moves all rows alike."""
@@ -153,12 +156,12 @@ def _with_rate(
         config = config.replace({"vector_rate": VECTOR_RATE})
         chosen.append(Reason("a step of a bias moves all rows alike", "vector_rate", f"{VECTOR_RATE:g}"))
     if "matrix_rate" in usual and config.get("matrix_rate") == usual["matrix_rate"] and (width := _width(layout)):
-        wider = max(width / USUAL_WIDTH, 1.0)
+        wider = min(max(width, USUAL_WIDTH), MOST_WIDTH) / USUAL_WIDTH
         rate, most = rate / wider, most / wider
         if rate != of_matrices:
             ratio = usual["matrix_rate"] * of_matrices / rate
             config = config.replace({"matrix_rate": ratio})
-            why = f"other tensors step less where hidden matrices, here {width:g}, are wide, and in long runs"
+            why = f"other tensors step less where a model, here {width:g}, is wide, and in long runs"
             chosen.append(Reason(why, "matrix_rate", f"{ratio:.3g}"))
     if (decay := optimizer.usual_decay) and not config.optimizer.weight_decay:
         config = config.replace({"weight_decay": decay})
@@ -171,9 +174,11 @@ def _with_rate(
 
 
 def _width(layout: ParameterLayout) -> float:
-    """The shorter side of hidden matrices, in the median; 0 where there are none."""
+    """The shorter side of hidden matrices, in the median, or the inputs of another matrix, such as a head, if these are
+    more; 0 where there are no hidden matrices."""
     shorter = [min(spec.hidden_sides) for spec in layout.tensors for _ in range(spec.n_hidden)]
-    return median(shorter) if shorter else 0.0
+    n_inputs = [spec.shape[1] for spec in layout.tensors if len(spec.shape) == 2 and not spec.n_hidden]
+    return max([median(shorter), *n_inputs]) if shorter else 0.0
 
 
 def _losses(config: RunConfig, why: str) -> tuple[RunConfig, Reasons]:

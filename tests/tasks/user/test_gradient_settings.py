@@ -67,7 +67,7 @@ def settled(task: type[CountingTask], **given: Any) -> tuple[RunConfig, Reasons]
 
 def settled_deep(
     n_hidden: Mapping[str, int],
-    shapes: Mapping[str, tuple[int, int]],
+    shapes: Mapping[str, tuple[int, ...]],
     **given: Any,  # noqa: ANN401 (values of any key)
 ) -> tuple[RunConfig, Reasons]:
     """What is settled for tensors of these shapes, which hold so many hidden matrices."""
@@ -178,8 +178,17 @@ def test_all_but_hidden_matrices_step_less_the_wider_these_are(
     assert config.get("matrix_rate") == matrix_rate
     if not given:
         assert config.optimizer.max_learning_rate == pytest.approx((0.06 if n_hidden else 0.03) / matrix_rate)
-    told = "matrix_rate = 3: other tensors step less where hidden matrices, here 128, are wide, and in long runs"
+    told = "matrix_rate = 3: other tensors step less where a model, here 128, is wide, and in long runs"
     assert (told in [*map(str, reasons)]) == (matrix_rate == 3.0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "matrix_rate"),
+    [((10, 64), 1.5), ((10, 1280), 30.0), ((1280, 10), 1.5), ((10, 10**6), 96.0), ((10, 16, 80), 1.5), ((1280,), 1.5)],
+)
+def test_a_model_is_as_wide_as_the_inputs_of_its_head(shape: tuple[int, ...], matrix_rate: float) -> None:
+    config, _ = settled_deep({"x": 1}, {"x": (64, 64), "head": shape}, measure="gradients")
+    assert config.get("matrix_rate") == matrix_rate
 
 
 @pytest.mark.parametrize(
