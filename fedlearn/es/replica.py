@@ -54,7 +54,8 @@ class Replica:
         Raises:
             ValueError: the snapshot is of another layout, or this layout is no part of the whole.
         """
-        for name, array in (("weights", snapshot.weights), *snapshot.slots.items()):
+        slots = snapshot.whole_slots(layout)
+        for name, array in (("weights", snapshot.weights), *slots.items()):
             if array.shape != (layout.size,) or array.dtype != np.float32:
                 raise ValueError(
                     f"{name}: expected float32 [{layout.size}], got {array.dtype} {list(array.shape)}; "
@@ -66,7 +67,7 @@ class Replica:
         self.seed = seed
         self.step = snapshot.step
         self.weights = snapshot.weights.copy()
-        self.slots = {name: slot.copy() for name, slot in snapshot.slots.items()}
+        self.slots = slots
         self.numbers = dict(snapshot.numbers)
         self._row_masks = row_masks
         self._threads = threads

@@ -3,10 +3,11 @@
 from typing import Annotated
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from fedlearn.es.digest import DIGEST_BYTES
-from fedlearn.es.layout import Float32Array
+from fedlearn.es.layout import Float32Array, ParameterLayout
 
 MAX_SLOTS = 8
 """The most slots, and the most numbers, of a Snapshot."""
@@ -26,3 +27,40 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag=17, eq=False):
     """The optimizer's slots by name, each as long as the weights."""
     numbers: Annotated[dict[str, float], Meta(max_length=MAX_SLOTS)]
     """The optimizer's running numbers, by name."""
+    zeros: Annotated[dict[str, list[Count]], Meta(max_length=MAX_SLOTS)] = msgspec.field(default_factory=dict)
+    """The numbers of the tensors that are left out of a slot, by its name, since it has nothing but zeros there."""
+
+    def without_zeros(self, layout: ParameterLayout) -> "Snapshot":
+        """The same without the zeros of tensors that a slot says nothing of, such as the second moments of matrices
+        that take Muon's steps."""
+        slots, zeros = dict(self.slots), dict[str, list[Count]]()
+        for name, slot in self.slots.items():
+            parts = [part.reshape(-1) for part in layout.split(slot).values()]
+            is_kept = [bool(part.view(np.uint32).any()) for part in parts]  # minus zero is kept, too
+            if not all(is_kept):
+                zeros[name] = [number for number, kept in enumerate(is_kept) if not kept]
+                slots[name] = np.concatenate([slot[:0], *(parts[n] for n, kept in enumerate(is_kept) if kept)])
+        return msgspec.structs.replace(self, slots=slots, zeros=zeros)
+
+    def whole_slots(self, layout: ParameterLayout) -> dict[str, Float32Array]:
+        """Copies of the slots, with the zeros that were left out.
+
+        Raises:
+            ValueError: what was left out is no part of the layout, or leaves another length.
+        """
+        whole = {name: slot.copy() for name, slot in self.slots.items() if name not in self.zeros}
+        for name, idle in self.zeros.items():
+            if name not in self.slots or not {*idle} <= {*range(len(layout.tensors))}:
+                raise ValueError(f"zeros: expected numbers of tensors by a slot's name, got {idle[:9]} of {name!r}")
+            given, left_out = self.slots[name], {*idle}
+            whole[name] = np.zeros(layout.size, dtype=np.float32)
+            kept = [part for number, part in enumerate(layout.split(whole[name]).values()) if number not in left_out]
+            ends = np.cumsum([0, *(part.size for part in kept)])
+            if given.shape != (ends[-1],):
+                raise ValueError(
+                    f"{name}: expected float32 [{ends[-1]}] and {len(left_out)} tensors of zeros, "
+                    f"got {list(given.shape)}"
+                )
+            for part, first in zip(kept, ends, strict=False):
+                part.reshape(-1)[:] = given[first : first + part.size]
+        return whole

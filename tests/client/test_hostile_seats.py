@@ -59,6 +59,9 @@ ATTACKS: Mapping[str, Callable[[], Attack]] = {
     "shards without end": lambda: Attack(opening(shards=2**62), [], "shards: "),
     "weights of another part": lambda: Attack(other_weights(3), [], "weights: "),
     "slots without end": lambda: Attack(other_weights(272, slots=8), [], ""),
+    "zeros of no slot": lambda: Attack(
+        [*opening()[:3], Snapshot(0, bytes(8), np.zeros(272, np.float32), {}, {}, {"a": [FAR]})], [], "zeros: "
+    ),
     "no Welcome of a graph": lambda: Attack([Welcome("1", Invitation("rnn", 1, {}, {})), SEAT], [], ""),
     "payload that is short": lambda: Attack(opening(), given(payload=b"x"), "activations: expected 8192 bytes"),
     "payload that is long": lambda: Attack(opening(), given(payload=bytes(2**20)), "activations: expected 8192 bytes"),

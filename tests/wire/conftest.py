@@ -81,6 +81,7 @@ EXAMPLES: dict[MessageType, Message] = {
             WEIGHTS,
             {"first_moment": WEIGHTS * 2, "second_moment": WEIGHTS**2},
             {"beta1_power": 0.9**12, "beta2_power": 0.999**12},
+            {"second_moment": [0, 2]},
         ),
         Start(DIGEST, 0, 12, True),
         DataBlock(BLOCK, encode_block(COLUMNS)),

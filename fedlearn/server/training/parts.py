@@ -23,7 +23,8 @@ class ReplicaParts:
     def message(self, tensors: Tensors) -> Outgoing:
         """The message that brings a seat with these tensors to where the replica is."""
         replica = self._holding.replica
-        snapshot = replica.snapshot(self._layout_of(tensors))
+        layout = self._layout_of(tensors)
+        snapshot = replica.snapshot(layout).without_zeros(layout)
         return snapshot, pack(snapshot)
 
     def digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:

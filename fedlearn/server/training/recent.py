@@ -92,7 +92,8 @@ class ReplicaMessages:
         # The step alone is no key: a relay has two states of a step whose weights were replaced.
         here = Held(self._holding.replica.step, digest)
         if self._snapshot is None or self._snapshot[0] != here:
-            snapshot = self._holding.replica.snapshot()
+            replica = self._holding.replica
+            snapshot = replica.snapshot().without_zeros(replica.layout)
             self._snapshot = (here, (snapshot, pack(snapshot)))
         return self._snapshot[1]
 

@@ -8,6 +8,7 @@ from fedlearn.es.snapshot import Snapshot
 from fedlearn.es.update import Update
 from fedlearn.runs.history import rebuilt_at
 from fedlearn.server.training import recent as module
+from fedlearn.server.training.parts import ReplicaParts
 from fedlearn.server.training.recent import RecentUpdates, ReplicaMessages
 from fedlearn.wire.encoding.parcel import pack
 from tests.run_folders import bytes_of, created, fit_task, task_config, update_of
@@ -86,3 +87,19 @@ def test_snapshot_is_packed_once_for_each_state_of_a_step(tmp_path: Path) -> Non
     found, _ = messages.snapshot(holding.load(other))
     assert isinstance(found, Snapshot)
     assert (found.step, found.digest) == (snapshot.step, holding.replica.digest) != (snapshot.step, digest)
+
+
+def test_zeros_of_a_slot_do_not_travel(tmp_path: Path) -> None:
+    holding = rebuilt_at(created(task_config(tmp_path), fit_task())).holding
+    layout = holding.replica.layout
+    zeros = np.zeros(layout.size, np.float32)
+    holding.load(msgspec.structs.replace(holding.replica.snapshot(), slots={"first_moment": zeros}))
+    whole = {"first_moment": list(range(len(layout.tensors)))}
+    for found, parcel in (
+        ReplicaMessages(holding).snapshot(holding.replica.digest),
+        ReplicaParts(holding).message(tuple(tensor.name for tensor in layout.tensors)),
+    ):
+        assert isinstance(found, Snapshot)
+        assert (found.zeros, found.slots["first_moment"].size) == (whole, 0)
+        assert parcel is not None
+        assert bytes_of(parcel) == bytes_of(pack(found))
