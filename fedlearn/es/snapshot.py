@@ -9,7 +9,7 @@ from msgspec import Meta
 from fedlearn.es.digest import DIGEST_BYTES
 from fedlearn.es.layout import Float32Array, ParameterLayout
 
-MAX_SLOTS = 8
+MAX_SLOTS = 4
 """The most slots, and the most numbers, of a Snapshot."""
 
 Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]

@@ -58,7 +58,7 @@ ATTACKS: Mapping[str, Callable[[], Attack]] = {
     "shards of no vocabulary": lambda: Attack(opening(shards=2), [], "shards: "),
     "shards without end": lambda: Attack(opening(shards=2**62), [], "shards: "),
     "weights of another part": lambda: Attack(other_weights(3), [], "weights: "),
-    "slots without end": lambda: Attack(other_weights(272, slots=8), [], ""),
+    "slots without end": lambda: Attack(other_weights(272, slots=4), [], ""),
     "zeros of no slot": lambda: Attack(
         [*opening()[:3], Snapshot(0, bytes(8), np.zeros(272, np.float32), {}, {}, {"a": [FAR]})], [], "zeros: "
     ),

@@ -54,7 +54,7 @@ FLAGS += ["--population-limit", "4", "--time-per-step", "60", "--volunteers", "0
 
 
 def large_snapshot() -> Attack:
-    weights = np.zeros(2 * 10**6, dtype=np.float32)
+    weights = np.zeros(4 * 10**6, dtype=np.float32)
     slots = {str(number): weights for number in range(MAX_SLOTS)}
     return Attack([*opening()[:2], Snapshot(0, bytes(8), weights, slots, {})], [], "Snapshot: expected at most")
 
