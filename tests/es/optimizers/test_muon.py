@@ -1,3 +1,4 @@
+import msgspec
 import numpy as np
 import pytest
 from blake3 import blake3
@@ -47,6 +48,11 @@ def test_it_keeps_what_adam_keeps() -> None:
     assert optimizer.slots == Adam(0.01).slots
     assert optimizer.advanced({}) == Adam(0.01, 0.9, 0.99).advanced({})
     assert Muon(0.5) == Muon(0.5, 1.5, 0.9, 0.9, 0.99, 1.0)
+
+
+def test_in_updates_from_before_vectors_step_as_all_else() -> None:
+    before = msgspec.msgpack.encode(["muon", 0.01, 1.5, 0.9, 0.9, 0.99])
+    assert msgspec.msgpack.decode(before, type=Muon) == Muon(0.01)
 
 
 @pytest.mark.parametrize(("is_matrix", "rate"), [(True, 0.01), (False, 0.01 * 0.25)])
