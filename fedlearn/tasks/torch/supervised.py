@@ -145,6 +145,8 @@ def supervised(
         ValueError: columns differ in length, there are none, `held_out` has other columns than `data`, or the loss or a
             metric takes other arguments.
     """
+    if callable(data) and not callable(loss):
+        raise ValueError("loss, data: expected supervised(model, loss, data), got them the other way round; swap them")
     for what, judge in {"loss": loss, **(metrics or {})}.items():
         check_takes(what, judge, "model", "rows")
     columns = _as_columns(data, "data")

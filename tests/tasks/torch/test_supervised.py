@@ -158,9 +158,13 @@ def test_a_column_that_holds_no_numbers_is_refused(column: list[Any]) -> None:
             {"metrics": {"accuracy": lambda model: model}},
             r"accuracy: expected a function of \(model, rows\), got <lamb",
         ),
+        (
+            {"loss": {"x": [1.0]}, "data": F.mse_loss},
+            r"expected supervised\(model, loss, data\), got them the other way",
+        ),
         ({"model": nn.Linear}, r"model: expected a function of no arguments, got Linear\(in_features, "),
     ],
-    ids=["function of outputs", "module of outputs", "metric", "class"],
+    ids=["function of outputs", "module of outputs", "metric", "other order", "class"],
 )
 def test_functions_that_take_other_arguments_are_refused_before_anything_runs(
     arguments: dict[str, Any], received: str
