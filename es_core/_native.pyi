@@ -58,6 +58,9 @@ def random_words(
     No noise uses them.
     """
 
+def dropout_mask(seed: int, count: int, kept: float) -> NDArray[np.float32]:
+    """Factors of dropout, float32 [count]: 1 / `kept` with the probability `kept`, to the nearest 65536th, else 0."""
+
 def normalized_utilities(
     losses: NDArray[np.float32], group_size: int, scale: float, resolution: float
 ) -> NDArray[np.int8]:

@@ -2,6 +2,8 @@
 // the interpreter lock.
 #include "bindings.h"
 
+#include <cmath>
+
 #include "checksum.h"
 #include "dispatch.h"
 #include "replicated/coding.h"
@@ -91,6 +93,19 @@ py::array_t<std::uint32_t> random_words(std::uint64_t seed, std::uint32_t step, 
                           make_key(seed, step, Domain::kWindows), first_stream + static_cast<std::uint64_t>(i),
                           static_cast<std::uint64_t>(offset));
     return words;
+}
+
+py::array_t<float> dropout_mask(std::uint64_t seed, std::int64_t count, double kept) {
+    require(count >= 0 && count <= kMaxParameters && kept >= 0.0 && kept <= 1.0,
+            "count, kept: expected 0 to 2^31 numbers and a share from 0 to 1, got " + std::to_string(count) + ", " +
+                std::to_string(kept));
+    py::array_t<float> mask(count);
+    const auto out = writable("mask", mask);
+    const py::gil_scoped_release release;
+    current_isa().replicated->dropout_mask(
+        out.data(), make_key(seed, 0, Domain::kDropout), count,
+        {kept > 0.0 ? static_cast<float>(1.0 / kept) : 0.0f, static_cast<std::int32_t>(std::lround(kept * 65536.0))});
+    return mask;
 }
 
 py::array_t<std::int8_t> utilities_of(const py::array& losses, std::int64_t group_size, double scale,
@@ -351,6 +366,7 @@ PYBIND11_MODULE(_native, m) {
     m.def("member_signs", member_signs, "seed"_a, "step"_a, "first_member"_a, "n_members"_a, "factors"_a,
           "scales"_a = py::none(), "first_signs"_a = py::none(), py::kw_only(), "antithetic"_a = false, "threads"_a = 0);
     m.def("random_words", random_words, "seed"_a, "step"_a, "first_stream"_a, "n_streams"_a, "count"_a, "offset"_a = 0);
+    m.def("dropout_mask", dropout_mask, "seed"_a, "count"_a, "kept"_a);
     m.def("normalized_utilities", utilities_of, "losses"_a, "group_size"_a, "scale"_a, "resolution"_a);
     m.def("estimate_gradient", gradient_of, "tensors"_a, "n_parameters"_a, py::kw_only(), "seed"_a, "step"_a,
           "group_size"_a, "spans"_a, "utilities"_a, "row_masks"_a, "places"_a = py::none(), "antithetic"_a = false,

@@ -11,7 +11,7 @@ import es_core
 KnownAnswers = Callable[[str], list[dict[str, list[str]]]]
 
 LOW = 0xFFFFFFFF
-NOISE, WINDOWS = 0, 1
+NOISE, WINDOWS, DROPOUT = 0, 1, 2
 """Domains: the last word of the key."""
 ROTATIONS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18, 20))
 
@@ -106,6 +106,43 @@ def test_random_words_from_far_on_equal_plain_threefry() -> None:
     expected = threefry([1, 0, 2, WINDOWS], [2**32 - 1, 0, 3, 0])
     assert es_core.random_words(1, 2, 3, 1, 3, 2**34 - 3).tolist() == [expected[1:]]
     assert es_core.random_words(1, 2, 3, 2, 5, 7)[0].tolist() == es_core.random_words(1, 2, 3, 1, 12)[0, 7:].tolist()
+
+
+def plain_dropout_mask(seed: int, count: int, kept: float) -> list[float]:
+    """A mask of dropout as `noise.h` describes it, in plain Python."""
+    found = []
+    for first in range(0, count, 128):
+        blocks = [threefry([*low_high(seed), 0, DROPOUT], [first // 8 + lane, 0, 0, 0]) for lane in range(16)]
+        for half in range(8):
+            found += [block[half // 2] >> 16 * (half % 2) & 0xFFFF for block in blocks]
+    return [float(np.float32(1 / kept)) if number < round(kept * 65536) else 0.0 for number in found[:count]]
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("count", [0, 1, 127, 128, 300])
+def test_masks_of_dropout_equal_plain_threefry(count: int) -> None:
+    for seed, kept in ((2**63 + 5, 0.9), (3, 0.25), (7, 1e-9)):
+        mask = es_core.dropout_mask(seed, count, kept)
+        assert mask.dtype == np.float32
+        assert mask.tolist() == plain_dropout_mask(seed, count, kept)
+
+
+def test_masks_of_dropout_keep_all_none_or_their_share() -> None:
+    assert es_core.dropout_mask(1, 1000, 1.0).tolist() == [1.0] * 1000
+    assert es_core.dropout_mask(1, 1000, 0.0).tolist() == [0.0] * 1000
+    n = 400_000
+    masks = [es_core.dropout_mask(seed, n, 0.8) for seed in (1, 2)]
+    for mask in masks:
+        assert abs(float((mask != 0).mean()) - 0.8) < 5 * (0.8 * 0.2 / n) ** 0.5
+    centred = [mask - 1 for mask in masks]  # whose variance is 1 / 0.8 - 1
+    assert abs(float((centred[0] * centred[1]).mean())) < 5 * 0.25 / n**0.5
+    assert abs(float((centred[0][1:] * centred[0][:-1]).mean())) < 5 * 0.25 / n**0.5
+
+
+@pytest.mark.parametrize(("count", "kept"), [(-1, 0.5), (2**31 + 1, 0.5), (4, -0.1), (4, 1.1), (4, float("nan"))])
+def test_bad_masks_of_dropout_are_refused(count: int, kept: float) -> None:
+    with pytest.raises(ValueError, match=r"expected 0 to 2\^31 numbers and a share from 0 to 1"):
+        es_core.dropout_mask(1, count, kept)
 
 
 @pytest.mark.usefixtures("isa")

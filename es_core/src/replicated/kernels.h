@@ -65,6 +65,8 @@ struct ReplicatedKernels {
     // all of the next one's, counted on.
     void (*member_signs)(float* signs, const Key& key, const MemberSigns& wanted, std::int64_t first_block,
                          std::int64_t n_blocks);
+    // mask [count] <- what is kept and what is dropped.
+    void (*dropout_mask)(float* mask, const Key& key, std::int64_t count, const DropoutMask& wanted);
     // Bytes of scratch memory that accumulate_gradient needs.
     std::int64_t (*gradient_scratch_bytes)(const NoisePlanView& plan, const Tensor* tensors, std::int64_t n_tensors);
     // estimate [n_parameters] += sum over the chunk of utility * perturbation.

@@ -14,7 +14,7 @@
 
 namespace fedlearn {
 
-enum class Domain : std::uint32_t { kNoise = 0, kWindows = 1 };
+enum class Domain : std::uint32_t { kNoise = 0, kWindows = 1, kDropout = 2 };
 
 struct Key {
     std::uint32_t words[4];
@@ -97,5 +97,15 @@ void fill_signs(std::span<std::int8_t> signs, const Key& key, std::uint64_t memb
 // Random words of a stream from `offset` on: word i is word i % 4 of the block with counter (i / 4, 0, stream low, stream
 // high).
 void fill_random_words(std::span<std::uint32_t> words, const Key& key, std::uint64_t stream, std::uint64_t offset = 0);
+
+// What a mask holds where a number is kept, which is so for `share` of 65536; elsewhere it holds 0.
+struct DropoutMask {
+    float kept;
+    std::int32_t share;
+};
+
+// Numbers of a mask that 16 blocks decide, of half a word each: number i of them is half (i / 16) % 2 of word i / 32 of
+// block i % 16, where the low half is the first. The counter is (block, 0, 0, 0).
+constexpr std::int64_t kMaskedAtOnce = 8 * kBlockMultiple;
 
 }  // namespace fedlearn

@@ -1,51 +1,58 @@
 """Zeros and ones by chance, as dropout draws them, that are the same on every machine.
 
-PyTorch's own depend on the kind of processor, so that another machine could not repeat them in an audit. These come
-from the generator of the processor, whose numbers are the same everywhere.
+PyTorch's own depend on the kind of processor, so that another machine could not repeat them in an audit, and take more
+than ten times as long. These follow from a number of the processor's generator, whose numbers are the same everywhere.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any, final
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import es_core
+
+MAX_SEED = 2**63 - 1
+
+
+def dropout_mask(shape: Sequence[int], kept: float) -> Tensor:
+    """Factors of dropout, float32 in this shape: one over `kept` with that probability, else 0."""
+    seed = int(torch.randint(MAX_SEED, ()))
+    return torch.from_numpy(es_core.dropout_mask(seed, prod(shape), kept)).view(*shape)
+
+
+def dropout(input: Tensor, p: float, mask: Tensor | None = None) -> Tensor:
+    """The input with each number zeroed with the probability `p`, and the others divided by that of staying; by a
+    `mask` of such factors if there is one."""
+    if mask is None:
+        mask = torch.empty_like(input) if input.is_meta else dropout_mask(input.shape, 1 - p)
+    return input * mask.to(input.device, torch.result_type(input, 1.0))
+
 
 def bernoulli(like: Tensor, p: float | Tensor) -> Tensor:
     """Zeros and ones in the shape, in the dtype and on the device of `like`; ones have the probability `p`."""
     if like.is_meta:
         return torch.zeros_like(like)
+    if isinstance(p, float):
+        return (dropout_mask(like.shape, p) != 0).to(like.device, like.dtype)
     drawn = torch.rand(like.shape, dtype=torch.float32)
     return (drawn.to(like.device) < p).to(like.dtype)
-
-
-def dropout(input: Tensor, p: float) -> Tensor:
-    """The input with each number zeroed with the probability `p`, and the others divided by that of staying."""
-    return input * bernoulli(input, 1 - p) * _scale(p)
-
-
-def _scale(p: float) -> float:
-    return 1 / (1 - p) if p < 1 else 0.0
 
 
 def _native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     if train is False:
         return input.clone(), torch.ones_like(input, dtype=torch.bool)
-    kept = bernoulli(input, 1 - p)
-    return input * kept * _scale(p), kept.bool()
+    mask = dropout_mask(input.shape, 1 - p)
+    return dropout(input, p, mask), (mask != 0).to(input.device)
 
 
 _aten = torch.ops.aten
 
-BERNOULLI: Mapping[Any, Callable[..., Any]] = {
+_DRAWN: Mapping[Any, Callable[..., Any]] = {
     _aten.bernoulli.default: lambda p: bernoulli(p, p),
     _aten.bernoulli.p: bernoulli,
-}
-"""The operators that give zeros and ones by chance, by functions that do so."""
-
-_DRAWN: Mapping[Any, Callable[..., Any]] = {
-    **BERNOULLI,
     _aten.bernoulli_.Tensor: lambda self, p: self.copy_(bernoulli(self, p)),
     _aten.bernoulli_.float: lambda self, p=0.5: self.copy_(bernoulli(self, p)),
     _aten.native_dropout.default: _native_dropout,

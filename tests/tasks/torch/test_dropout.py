@@ -1,6 +1,9 @@
 from collections.abc import Callable
+from math import prod
 
 import pytest
+
+import es_core
 
 torch = pytest.importorskip("torch")
 
@@ -13,8 +16,9 @@ X, EYE = torch.arange(1.0, 13.0).reshape(3, 4), torch.eye(3)[None]
 
 
 def drawn(*shape: int, p: float) -> Tensor:
-    """What the processor's generator draws."""
-    found: Tensor = (torch.rand(shape) < p).float()
+    """The zeros and ones that follow from what the processor's generator draws."""
+    mask = es_core.dropout_mask(int(torch.randint(2**63 - 1, ())), prod(shape), p)
+    found: Tensor = torch.from_numpy(mask != 0).float().view(shape)
     return found
 
 
@@ -38,6 +42,11 @@ def test_ones_come_with_their_probability_from_the_processors_generator() -> Non
     assert torch.equal(found.float(), drawn(200, 300, p=0.3))
     each = bernoulli(X, torch.tensor([0.0, 1.0, 0.0, 1.0]))
     assert each.tolist() == [[0.0, 1.0, 0.0, 1.0]] * 3
+    as_before()
+    shares = torch.full((20,), 0.5)
+    found = bernoulli(shares, shares)
+    as_before()
+    assert torch.equal(found, (torch.rand(20) < 0.5).float())
     assert bernoulli(torch.empty(10**9, 10**9, device="meta"), 0.5).is_meta
 
 
@@ -47,6 +56,11 @@ def test_what_stays_is_divided_by_the_probability_of_staying() -> None:
     torch.testing.assert_close(found, X * drawn(3, 4, p=0.25) * 4)
     assert torch.equal(dropout(X, 0.0), X)
     assert not dropout(X, 1.0).any()
+    assert torch.equal(dropout(X, 0.75, torch.full((3, 4), 2.0)), 2 * X)
+    dtypes = {dtype: dropout(X.to(dtype), 0.5).dtype for dtype in (torch.float64, torch.float16, torch.int64)}
+    assert dtypes == {torch.float64: torch.float64, torch.float16: torch.float16, torch.int64: torch.float32}
+    meta = dropout(torch.empty(10**9, 10**9, dtype=torch.int64, device="meta"), 0.5)
+    assert (meta.is_meta, meta.dtype) == (True, torch.float32)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +75,6 @@ def test_what_stays_is_divided_by_the_probability_of_staying() -> None:
             (1, 3, 3),
         ),
         (lambda: torch.ones(3, 4).bernoulli_(0.25), 0.25, (3, 4)),
-        (lambda: torch.bernoulli(torch.full((3, 4), 0.25)), 0.25, (3, 4)),
-        (lambda: torch.ones(3, 4).bernoulli_(torch.full((3, 4), 0.25)), 0.25, (3, 4)),
         (lambda: torch.native_dropout(X, 0.25, True)[0], 0.75, (3, 4)),
     ],
 )
@@ -74,6 +86,18 @@ def test_within_the_mode_zeros_fall_where_the_generator_says(
     assert draws.has_drawn
     as_before()
     assert torch.equal(found != 0, drawn(*shape, p=p) != 0)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda shares: torch.bernoulli(shares), lambda shares: torch.ones(3, 4).bernoulli_(shares)]
+)
+def test_within_the_mode_each_number_has_its_own_probability(function: Callable[[Tensor], Tensor]) -> None:
+    shares = torch.arange(12.0).view(3, 4) / 11
+    with PortableDraws() as draws:
+        found = function(shares)
+    assert draws.has_drawn
+    as_before()
+    assert torch.equal(found, (torch.rand(3, 4) < shares).float())
 
 
 def test_a_layer_drops_between_its_own_in_the_mode() -> None:
@@ -96,6 +120,13 @@ def test_gradients_flow_through_what_stays() -> None:
     assert torch.equal(gradient, (y != 0) * 2.0)
     (gradient,) = torch.autograd.grad(dropout(x, 0.5).sum(), x)
     assert set(gradient.flatten().tolist()) == {0.0, 2.0}
+
+
+def test_the_mode_says_what_native_dropout_kept() -> None:
+    with PortableDraws():
+        found, kept = torch.native_dropout(X, 0.5, True)
+    assert kept.dtype == torch.bool
+    assert torch.equal(kept, found != 0)
 
 
 def test_draws_of_a_generator_of_ones_own_and_other_draws_are_left_alone() -> None:
