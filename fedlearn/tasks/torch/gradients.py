@@ -12,10 +12,12 @@ from torch import Tensor
 
 from fedlearn.tasks.task import LossGradients, NoGradientError, most_at_once
 from fedlearn.tasks.torch.seeds import seeded
-from fedlearn.tasks.torch.trees import between, pick
+from fedlearn.tasks.torch.trees import between, pick, stacked
 
 Rows = Mapping[str, Tensor]
 Loss = Callable[[Rows], Any]
+Draw = Callable[[], Rows]
+"""A function that draws what one group needs, for losses that take it among their rows."""
 
 LIGHT_S = 0.005
 """Seconds of a group up to which computing many together is tried: what takes longer keeps a processor busy alone."""
@@ -68,13 +70,14 @@ def loss_gradients(
     n_groups: int,
     *,
     seed: int | None,
+    draw: Draw | None = None,
     batching: Batching,
     now: Callable[[], float],
 ) -> LossGradients:
     """The losses of groups and the sum of their gradients; `rows` are [groups, batch_size, ...].
 
-    What losses draw from PyTorch's generators follows from the seed; None leaves the generators alone. `now` gives
-    seconds, by which batching chooses.
+    What losses draw from PyTorch's generators follows from the seed; None leaves the generators alone. Losses that draw
+    are computed one after another, unless `draw` draws for them. `now` gives seconds, by which batching chooses.
 
     Raises:
         NoGradientError: PyTorch can't differentiate the loss.
@@ -84,13 +87,16 @@ def loss_gradients(
     # Seeding takes longer than the gradient of a small model, so it is done once, and for all that draws in one order.
     with torch.enable_grad(), _differentiable(parameters), seeded(seed, parameters[0].device):
         while len(losses) < n_groups:
-            size = 1 if seed is not None else batching.size(n_groups - len(losses))
+            size = batching.size(n_groups - len(losses)) if seed is None or draw is not None else 1
             started = now() if batching.is_timed(size) else None
-            found = _together(loss, parameters, rows, len(losses), size) if size > 1 else None
+            some = between(rows, len(losses), len(losses) + size)
+            if draw is not None:
+                some |= stacked([draw() for _ in range(size)])
+            found = _together(loss, parameters, some, size) if size > 1 else None
             if found is None:
+                found = _one_by_one(loss, parameters, some, size)
                 if size > 1:
                     batching.refuse()
-                size, found = 1, _alone(loss, parameters, pick(rows, len(losses)))
             if started is not None:
                 batching.took(size, now() - started)
             losses += found[0]
@@ -112,17 +118,24 @@ def _differentiable(parameters: Sequence[Tensor]) -> Iterator[None]:
             parameter.requires_grad_(was_differentiable)
 
 
-def _together(
-    loss: Loss, parameters: Sequence[Tensor], rows: Rows, first: int, size: int
-) -> tuple[list[float], Tensor] | None:
+def _together(loss: Loss, parameters: Sequence[Tensor], rows: Rows, size: int) -> tuple[list[float], Tensor] | None:
     """The losses of some groups and the sum of their gradients; None where they can't be had together."""
     try:
-        losses: Tensor = torch.func.vmap(loss)(between(rows, first, first + size))
+        losses: Tensor = torch.func.vmap(loss)(rows)
         gradient = _flat_gradient(losses.sum(), parameters)
     except Exception:  # whatever vmap refuses
         return None
     found = losses.detach().reshape(-1).tolist()
     return (found, gradient) if len(found) == size and are_finite(gradient) else None
+
+
+def _one_by_one(loss: Loss, parameters: Sequence[Tensor], rows: Rows, size: int) -> tuple[list[float], Tensor]:
+    """The losses of some groups and the sum of their gradients, one after another."""
+    losses, total = _alone(loss, parameters, pick(rows, 0))
+    for number in range(1, size):
+        more, gradient = _alone(loss, parameters, pick(rows, number))
+        losses, total = losses + more, total.add_(gradient)
+    return losses, total
 
 
 def _alone(loss: Loss, parameters: Sequence[Tensor], rows: Rows) -> tuple[list[float], Tensor]:

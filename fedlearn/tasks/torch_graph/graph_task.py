@@ -11,7 +11,6 @@ from torch import nn
 from fedlearn.es.layout import Float32Array
 from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits
 from fedlearn.graphs.graph import Graph, GraphError
-from fedlearn.graphs.operators import DRAWS
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.limits import MEMBERS_AT_LEAST
 from fedlearn.tasks.task import Batch, LossGradients, Members, NoGradientError, Setting
@@ -54,7 +53,6 @@ class GraphTask(ModuleTask):
         self.graph = graph
         self.extent: GraphSize = measure_whole(graph, limits)
         self.batch_size = _batch_size(graph)
-        self._draws = any(call.operator in DRAWS for call in graph.calls)
         self.data, self.reads = data or {}, reads or {}
         if self.data:
             _check_columns(graph, self.data)
@@ -78,7 +76,7 @@ class GraphTask(ModuleTask):
             # This check is outside of the members' function, in which a value would be that of one member.
             self._program.prepare()
             try:
-                losses = members(self._program, dict(batch.rows), seeds=batch.seeds if self._draws else ())
+                losses = members(self._program, dict(batch.rows), seeds=batch.seeds if self._program.draws else ())
                 return np.asarray(losses.cpu(), dtype=np.float32)
             except (RuntimeError, IndexError) as error:
                 raise _unfit(error) from error
@@ -90,7 +88,7 @@ class GraphTask(ModuleTask):
     def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
         self._program.prepare()
         try:
-            return self.gradients_of(self._program, weights, batch, draws=self._draws)
+            return self.gradients_of(self._program, weights, batch, draw=self._program.drawn, draws=self._program.draws)
         except (RuntimeError, IndexError, NoGradientError) as error:
             raise _unfit(error) from error
 

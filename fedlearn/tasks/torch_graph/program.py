@@ -60,6 +60,7 @@ class Program:
         ]
         self._graph, self._plan = graph, plan(graph)
         self._segments: Sequence[Sequence[PreparedCall]] = (self._plan.each_time,)
+        self._drawing: list[tuple[PreparedCall, Form]] = []
         self._constants = {constant.array.name: of_constant(constant) for constant in graph.constants}
         self._kept: tuple[torch.device, Values] | None = None
 
@@ -68,7 +69,9 @@ class Program:
 
         `forms` are those of the results of all calls, in order. What does not fit is computed twice.
         """
-        n_bytes = {name: form.n_bytes for name, form in zip(self._graph.results, forms, strict=True)}
+        named = dict(zip(self._graph.results, forms, strict=True))
+        self._drawing = [(step, named[step.call.results[0]]) for step in self._plan.each_time if step.draws]
+        n_bytes = {name: form.n_bytes for name, form in named.items()}
         self._segments, backward_bytes = segments_of(self._plan.each_time, n_bytes, max_bytes)
         return backward_bytes
 
@@ -84,8 +87,18 @@ class Program:
             self._kept = device, known
         return self._kept[1]
 
+    @property
+    def draws(self) -> bool:
+        """Whether any call draws random numbers."""
+        return bool(self._drawing)
+
+    def drawn(self) -> Values:
+        """The random numbers of one group, by the names of the results of the calls that draw them, in their order."""
+        return {step.call.results[0]: step.draw(form) for step, form in self._drawing}
+
     def __call__(self, rows: Mapping[str, Tensor]) -> Tensor:
-        """The loss, one number, of the rows of one group, [batch_size, ...] of each column.
+        """The loss, one number, of the rows of one group, [batch_size, ...] of each column, and of what is `drawn` for
+        it; what is not among the rows is drawn by the calls.
 
         Raises:
             GraphError: the rows have other shapes or dtypes than those of the graph.
@@ -109,6 +122,9 @@ class Program:
             known[spec.name] = _checked(rows, spec)
         for spec in self._graph.received:
             known[spec.name] = _checked(received, spec)
+        for step, _ in self._drawing:
+            if (drawn := rows.get(step.call.results[0])) is not None:
+                known[step.call.results[0]] = drawn
         *again, last = self._segments
         for segment in again:
             run = partial(_after, segment, known, self._device, _views(segment, parameters, tape), tape)

@@ -9,8 +9,9 @@ from msgspec import Struct
 from torch import Tensor
 
 from fedlearn.graphs.checks import values_read
-from fedlearn.graphs.graph import Argument, Call, Dtype, Graph, NonFinite, Value
+from fedlearn.graphs.graph import Argument, Call, Dtype, Form, Graph, NonFinite, Value
 from fedlearn.graphs.operators import DRAWS, OPERATORS
+from fedlearn.tasks.torch.dropout import dropout_mask
 from fedlearn.tasks.torch_graph.arrays import DTYPES
 from fedlearn.tasks.torch_graph.functions import FUNCTIONS, SOURCES, Function
 
@@ -42,11 +43,29 @@ class PreparedCall(Struct, frozen=True, eq=False):
             arguments[place] = [None if name is None else known[name] for name in names]
         return arguments
 
-    def run(self, known: Values, device: torch.device) -> Sequence[Tensor]:
-        """Gives the results, adds them to `known`, and removes from `known` what no later call reads."""
-        arguments = self.given(known)
+    @property
+    def draws(self) -> bool:
+        """Whether the call draws random numbers."""
+        return self.call.operator in DRAWS
+
+    def draw(self, form: Form) -> Tensor:
+        """The random numbers of one call, whose result has this form."""
         if self.call.operator in SOURCES:
-            results: Any = self.function(*arguments, device=device)
+            numbers: Tensor = self.function(*self.arguments, device=torch.device("cpu"))
+            return numbers
+        return dropout_mask(form.shape, 1 - self.arguments[-1])
+
+    def run(self, known: Values, device: torch.device) -> Sequence[Tensor]:
+        """Gives the results, adds them to `known`, and removes from `known` what no later call reads.
+
+        Where `known` has random numbers under the name of a call's result, the call draws none.
+        """
+        arguments = self.given(known)
+        drawn = known.get(self.call.results[0]) if self.draws else None
+        if drawn is not None:
+            results: Any = drawn if self.call.operator in SOURCES else self.function(*arguments, drawn)
+        elif self.call.operator in SOURCES:
+            results = self.function(*arguments, device=device)
         else:
             results = self.function(*arguments)
         made: Sequence[Tensor] = (results,) if isinstance(results, Tensor) else results

@@ -260,6 +260,50 @@ def test_what_cannot_be_taken_together_is_tried_so_once() -> None:
     assert tried == [True] + 12 * [False]
 
 
+@pytest.mark.parametrize("n_together", [1, 4])
+def test_what_losses_take_in_place_of_drawing_it_is_drawn_group_by_group(n_together: int) -> None:
+    parameter, batching, drawn = nn.Parameter(torch.ones(1)), Batching(), iter(range(1, 9))
+    batching.took(1, 1e-3) if n_together > 1 else batching.refuse()
+    sizes: list[int] = []
+
+    def loss(rows: Mapping[str, Tensor]) -> Tensor:
+        sizes.append(4 if torch._C._functorch.is_batchedtensor(rows["drawn"]) else 1)
+        return (parameter * rows["x"] * rows["drawn"]).sum()
+
+    found = loss_gradients(
+        loss,
+        [parameter],
+        {"x": torch.tensor([[1.0], [10.0], [100.0], [1000.0]])},
+        4,
+        seed=5,
+        draw=lambda: {"drawn": torch.tensor(float(next(drawn)))},
+        batching=batching,
+        now=lambda: 0.0,
+    )
+    assert sizes == [n_together] * (4 // n_together)
+    assert found.losses.tolist() == [1.0, 20.0, 300.0, 4000.0]
+    assert found.total.tolist() == [4321.0]
+    assert next(drawn) == 5
+
+
+def test_what_was_drawn_stays_that_of_its_groups_where_they_cannot_be_taken_together() -> None:
+    parameter, batching, drawn = nn.Parameter(torch.ones(1)), Batching(), iter(range(1, 9))
+    batching.took(1, 1e-3)
+    found = loss_gradients(
+        lambda r: parameter.sum() * r["x"].item() * r["drawn"],
+        [parameter],
+        {"x": torch.tensor([1.0, 10.0, 100.0])},
+        3,
+        seed=5,
+        draw=lambda: {"drawn": torch.tensor(float(next(drawn)))},
+        batching=batching,
+        now=lambda: 0.0,
+    )
+    assert found.losses.tolist() == [1.0, 20.0, 300.0]
+    assert found.total.tolist() == [321.0]
+    assert batching.size(100) == 1
+
+
 def test_memory_of_a_backward_pass_is_counted_and_bounds_what_is_taken_together() -> None:
     graph = received(supervised(network, cross_entropy, examples(), batch_size=BATCH_SIZE).as_graph())
     assert graph.backward_bytes >= 2 * 4 * BATCH_SIZE * (8 + 8 + 3)  # two layers and what is between them

@@ -19,8 +19,10 @@ from fedlearn.graphs.graph import GraphError  # noqa: E402
 from fedlearn.graphs.pieces import pieces, stages_of  # noqa: E402
 from fedlearn.tasks.task import Batch, Task, flat_weights  # noqa: E402
 from fedlearn.tasks.torch import gradients  # noqa: E402
+from fedlearn.tasks.torch.gradients import Batching  # noqa: E402
 from fedlearn.tasks.torch.seeds import seeded as torch_seeded  # noqa: E402
 from fedlearn.tasks.torch.supervised import Supervised, supervised  # noqa: E402
+from fedlearn.tasks.torch_graph.graph_task import GraphTask  # noqa: E402
 from fedlearn.tasks.torch_graph.sharing import received, unpacked  # noqa: E402
 
 Forward = Callable[[Any, Tensor], Tensor]
@@ -62,6 +64,13 @@ def diffusion(model: Any, x: Tensor) -> Tensor:  # noqa: ANN401
     noise = torch.randn_like(x)
     error: Tensor = (x + levels[:, None] * noise) @ model.w - noise
     return error
+
+
+def dropping(model: Any, x: Tensor) -> Tensor:  # noqa: ANN401
+    x = F.dropout(x @ model.w, 0.3) + torch.rand_like(x)
+    x = F.scaled_dot_product_attention(x, x, x, is_causal=True, dropout_p=0.4)
+    x = F.scaled_dot_product_attention(x, x, x, torch.ones(5, 5).tril(-1).bool(), dropout_p=0.4)
+    return F.alpha_dropout(F.dropout1d(x, 0.5) + torch.randn(4), 0.2)
 
 
 def transformer() -> nn.Transformer:
@@ -109,8 +118,10 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "a variational autoencoder": (lambda: Model(lambda m, x: x @ m.w + torch.randn_like(x) * (x @ m.w).exp()), X),
     "rand": (lambda: Model(lambda m, x: (x + torch.rand(3, 1) + torch.rand_like(x)) @ m.w), X),
     "diffusion": (lambda: Model(diffusion), X),
+    "dropout of many kinds": (lambda: Model(dropping), SEQUENCES),
 }  # fmt: skip
-DRAWN = ("a variational autoencoder", "rand", "diffusion")
+TOGETHER = gradients._together
+DRAWN = ("a variational autoencoder", "rand", "diffusion", "dropout of many kinds")
 
 
 def mean_square(model: nn.Module, rows: dict[str, Tensor]) -> Tensor:
@@ -164,6 +175,32 @@ def test_only_a_graph_that_draws_asks_for_its_groups_seed(
     batch = Batch({column: rows[None] for column, rows in task.data.items()}, (5,))
     graph.loss_gradients(flat_weights(graph.tensors), batch)
     assert [call.args[0] for call in seeded.call_args_list] == seeds
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_groups_draw_the_same_whether_they_are_computed_together_or_not(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = flat_weights(task_of(name).tensors)
+    found, tried = [], []
+
+    def together(*given: Any) -> Any:  # noqa: ANN401
+        tried.append(TOGETHER(*given))
+        return tried[-1]
+
+    monkeypatch.setattr(gradients, "_together", together)
+    for is_together in (False, True):
+        graph = received(task_of(name).as_graph())
+        assert isinstance(graph, GraphTask)
+        rows = {column: np.stack([x] * 3) for column, x in task_of(name).data.items()}
+        graph._batching = batching = Batching()
+        batching.took(1, 1e-4) if is_together else batching.refuse()
+        found.append(graph.loss_gradients(weights, Batch(rows, (7, 8, 9))))
+    assert [each is not None for each in tried] == [True]
+    one_by_one, at_once = found
+    assert len(set(one_by_one.losses.tolist())) == 3
+    np.testing.assert_allclose(at_once.losses, one_by_one.losses, rtol=1e-5)
+    np.testing.assert_allclose(at_once.total, one_by_one.total, rtol=1e-4, atol=1e-5)
 
 
 def test_a_graph_that_draws_is_not_cut() -> None:
