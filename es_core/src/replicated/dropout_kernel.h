@@ -1,7 +1,6 @@
 // Masks of dropout, many counters at once.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -22,8 +21,8 @@ void dropout_mask(float* mask, const Key& key, std::int64_t count, const Dropout
     const Ints share = Ints{} + wanted.share;
     float rest[kMaskedAtOnce];
     for (std::int64_t first = 0; first < count; first += kMaskedAtOnce) {
-        const std::int64_t n = std::min(kMaskedAtOnce, count - first);
-        float* const out = n == kMaskedAtOnce ? mask + first : rest;
+        const std::int64_t left = count - first;
+        float* const out = left >= kMaskedAtOnce ? mask + first : rest;
         for (int lane = 0; lane < kBlockMultiple; lane += kLanes) {
             const auto block = static_cast<std::uint32_t>(first / kMaskedAtOnce * kBlockMultiple + lane);
             Words counter[4] = {lane_numbers() + block, Words{}, Words{}, Words{}};
@@ -35,7 +34,7 @@ void dropout_mask(float* mask, const Key& key, std::int64_t count, const Dropout
                 store(out + half * kBlockMultiple + lane, bits);
             }
         }
-        if (out == rest) std::memcpy(mask + first, rest, static_cast<std::size_t>(n) * sizeof(float));
+        if (out == rest) std::memcpy(mask + first, rest, static_cast<std::size_t>(left) * sizeof(float));
     }
 }
 
