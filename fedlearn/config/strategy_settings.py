@@ -138,7 +138,7 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         setting(
             "times that a run begins again from its first weights, if it is far from target_loss and not on its way "
-            "there; the best weights are kept",
+            "there, and the best weights are kept; by gradients with a third of the rate, if its loss stands still",
             ge=0,
             le=1000,
         ),

@@ -2,6 +2,9 @@
 
 What an optimizer finds may depend on its first steps. The weights with the lowest loss of all attempts are kept, and
 the last attempt goes back to them.
+
+A run by gradients has no target: if its loss stands still at first, it begins again with a lower rate, and goes back if
+that does not help. Whoever has seen its first losses decides that (`fedlearn.coordination.steps.standstill`).
 """
 
 import math
@@ -22,7 +25,10 @@ FAR = 1 / 3
 MOST_BLOCKS = 12
 """An attempt that would need more blocks than this at the pace of the last one is not on its way to the target."""
 
-Move = Literal["on", "keep", "anew", "back"]
+LOWER = 3.0
+"""The factor by which the learning rate of a run by gradients is lower in each further attempt."""
+
+Move = Literal["on", "keep", "anew", "back", "settle"]
 
 
 class Attempts(msgspec.Struct, frozen=True):
@@ -39,17 +45,18 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True):
     """The attempt's number, from 1 on."""
     began: int
     """Its first step."""
-    first: float
-    """The loss of its first step."""
-    smoothed: float
+    first: float = 0.0
+    """The loss of its first step; this and the next two are 0 where gradients are measured."""
+    smoothed: float = 0.0
     """The running mean of its losses."""
-    mark: float
+    mark: float = 0.0
     """The smoothed loss at the end of the block before."""
-    best: float
-    """The lowest smoothed loss of all attempts; infinite until the first block is over."""
+    best: float = 0.0
+    """The lowest smoothed loss of all attempts, infinite until the first block is over; where gradients are measured
+    that of the first attempt, 0 before it is known."""
     move: Move = "on"
     """What follows the step: "keep" keeps the weights as the best, "anew" takes the first ones again, "back" the best
-    ones."""
+    ones, "settle" forgets both, since the run begins again no more."""
 
     @property
     def news(self) -> str:
@@ -66,6 +73,22 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True):
         is_far = self.first - self.smoothed < FAR * (self.first - target)
         is_slow = (self.mark - self.smoothed) * MOST_BLOCKS < self.smoothed - target
         return self.best > target and is_far and is_slow
+
+
+def attempt_by_gradients(last: Attempt, *, step: int) -> Attempt | None:
+    """The attempt of this step of a run by gradients, after that of the step before; None: the run has settled, with
+    the rate that it began with."""
+    match last.move:
+        case "keep":
+            return replace(last, move="anew")
+        case "anew":
+            return Attempt(last.number + 1, step, best=last.best)
+        case "back":
+            return Attempt(1, step, move="settle")
+        case "settle":
+            return replace(last, move="on") if last.number > 1 else None
+        case _:
+            return last
 
 
 def attempt_after(last: Attempt | None, attempts: Attempts, *, step: int, loss: float, is_last: bool) -> Attempt:

@@ -17,7 +17,7 @@ from fedlearn.es.correlation import search
 from fedlearn.es.digest import part_digests, run_digest, tensor_digests
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.optimizers import GradientPart, Optimizer, TensorStep, exact_arithmetic
-from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.snapshot import START, Snapshot
 from fedlearn.es.sums.estimate import Int32Array, decode_estimate, estimate_of_rows
 from fedlearn.es.sums.moments import Renormalization
 from fedlearn.es.update import Update
@@ -26,9 +26,6 @@ UInt8Array = NDArray[np.uint8]
 RowMasks = Callable[[Update], UInt8Array | None]
 """A function that gives [groups, columns]: which rows of masked tensors could change the loss of each group."""
 
-START = "start"
-"""Name of the slot with the weights that the run began with, where weight decay pulls towards them, or the run may
-begin again."""
 BEST = "best"
 """Name of the slot with the best weights of a run that may begin again."""
 
@@ -153,11 +150,11 @@ class Replica:
             if update.renormalization is not None:
                 self._renormalize(update.renormalization)
         if update.attempt is not None:
-            self._attempt(update.attempt.move, update.optimizer, [interval for interval, _ in learned])
+            self._attempt(update.attempt.move, update, [interval for interval, _ in learned])
         self.step += 1
 
-    def _attempt(self, move: Move, optimizer: Optimizer, learned: Sequence[slice]) -> None:
-        """Keeps the weights, or goes to others with an optimizer that remembers nothing."""
+    def _attempt(self, move: Move, update: Update, learned: Sequence[slice]) -> None:
+        """Keeps the weights, or goes to others with an optimizer that remembers nothing, or forgets what it kept."""
         if move == "keep":
             self.slots[BEST] = self.weights.copy()
         elif move == "back":
@@ -167,8 +164,11 @@ class Replica:
                 self.weights[interval] = self.slots[START][interval]
         if move in ("anew", "back"):
             self.numbers = {}
-            for name in optimizer.slots:
+            for name in update.optimizer.slots:
                 self.slots[name][:] = 0.0
+        if move == "settle":
+            for name in (BEST,) if update.decay_towards == "start" else (BEST, START):
+                self.slots.pop(name, None)
 
     def _add_slots(self, optimizer: Optimizer) -> None:
         """Makes the slots that the optimizer needs and that are not there yet."""

@@ -9,6 +9,10 @@ from msgspec import Meta
 from fedlearn.es.digest import DIGEST_BYTES
 from fedlearn.es.layout import Float32Array, ParameterLayout
 
+START = "start"
+"""Name of the slot with the weights that the run began with, where weight decay pulls towards them, or the run may
+begin again."""
+
 MAX_SLOTS = 4
 """The most slots, and the most numbers, of a Snapshot."""
 
@@ -30,25 +34,33 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag=17, eq=False):
     zeros: Annotated[dict[str, list[Count]], Meta(max_length=MAX_SLOTS)] = msgspec.field(default_factory=dict)
     """The numbers of the tensors that are left out of a slot, by its name, since it has nothing but zeros there."""
 
-    def without_zeros(self, layout: ParameterLayout) -> "Snapshot":
-        """The same without the zeros of tensors that a slot says nothing of, such as the second moments of matrices
-        that take Muon's steps."""
+    is_start: bool = False
+    """Whether the weights are the slot "start", too, which is left out."""
+
+    def condensed(self, layout: ParameterLayout) -> "Snapshot":
+        """The same without first weights that are the present ones, and without the zeros of tensors that a slot says
+        nothing of, such as the second moments of matrices that take Muon's steps."""
         slots, zeros = dict(self.slots), dict[str, list[Count]]()
-        for name, slot in self.slots.items():
+        is_start = START in slots and slots[START].tobytes() == self.weights.tobytes()
+        if is_start:
+            del slots[START]
+        for name, slot in list(slots.items()):
             parts = [part.reshape(-1) for part in layout.split(slot).values()]
             is_kept = [bool(part.view(np.uint32).any()) for part in parts]  # minus zero is kept, too
             if not all(is_kept):
                 zeros[name] = [number for number, kept in enumerate(is_kept) if not kept]
                 slots[name] = np.concatenate([slot[:0], *(parts[n] for n, kept in enumerate(is_kept) if kept)])
-        return msgspec.structs.replace(self, slots=slots, zeros=zeros)
+        return msgspec.structs.replace(self, slots=slots, zeros=zeros, is_start=is_start)
 
     def whole_slots(self, layout: ParameterLayout) -> dict[str, Float32Array]:
-        """Copies of the slots, with the zeros that were left out.
+        """Copies of the slots, with what was left out.
 
         Raises:
             ValueError: what was left out is no part of the layout, or leaves another length.
         """
         whole = {name: slot.copy() for name, slot in self.slots.items() if name not in self.zeros}
+        if self.is_start:
+            whole[START] = self.weights.copy()
         for name, idle in self.zeros.items():
             if name not in self.slots or not {*idle} <= {*range(len(layout.tensors))}:
                 raise ValueError(f"zeros: expected numbers of tensors by a slot's name, got {idle[:9]} of {name!r}")

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.es.attempts import Attempt, Attempts, attempt_after
+from fedlearn.es.attempts import LOWER, Attempt, Attempts, attempt_after, attempt_by_gradients
 from fedlearn.es.growth import LEAST_STEP_S, Growth, usual_step_s
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.optimizers import AnyOptimizer, Sgd
@@ -126,7 +126,7 @@ class Population(msgspec.Struct, frozen=True):
     observed: float = START_WEIGHT
     """The number of observations that mean and deviation of these stand for before this step."""
     attempt: Attempt | None = None
-    """The attempt before this step; None at the first one."""
+    """The attempt before this step, None at the first one; where gradients are measured, that of this step."""
 
     @property
     def n_local_steps(self) -> int:
@@ -164,10 +164,13 @@ def ask(
         shaping_scale=last.shaping_scale if last is not None else 0.0,
         weight_decay=strategy.weight_decay,
         observed=START_WEIGHT if last is None or last.renormalization is None else last.renormalization.weight,
-        attempt=last.attempt if last is not None else None,
+        attempt=last.attempt if last is not None and strategy.perturbation.space != "nothing" else None,
     )
     if strategy.perturbation.space != "nothing":
         return population
+    if strategy.attempts.restarts and (attempt := _attempt_by_gradients(last, step)) is not None:
+        optimizer = _with_rate(population.optimizer, LOWER ** (1 - attempt.number))
+        population = msgspec.structs.replace(population, attempt=attempt, optimizer=optimizer)
     is_slow = member_s > 0.0 and line_step_s >= FAST_LINE_STEP_S
     wanted = GRADIENT_LINE_SHARE * line_step_s / (member_s * strategy.population_limit) if is_slow else 0.0
     n_local = strategy.local_steps or _local_steps_wanted(strategy, last, wanted)
@@ -176,6 +179,12 @@ def ask(
         population = _of_local_steps(population, strategy, n_local, n_machines)
     perturbation = msgspec.structs.replace(population.perturbation, sum_bits=bits, pass_members=population.limit)
     return msgspec.structs.replace(population, perturbation=perturbation)
+
+
+def _attempt_by_gradients(last: Update | None, step: int) -> Attempt | None:
+    if last is None:
+        return Attempt(1, step)
+    return attempt_by_gradients(last.attempt, step=step) if last.attempt is not None else None
 
 
 def _sum_bits_wanted(strategy: Strategy, last: Update | None, wanted: float, n_local: int) -> int:
@@ -346,7 +355,7 @@ def _attempt_after(
 ) -> Attempt | None:
     """The attempt after a step with these losses; their median can't be moved far by a few false ones."""
     finite = losses[np.isfinite(losses)]
-    if not strategy.attempts.restarts or not finite.size:
+    if not strategy.attempts.restarts or not finite.size or population.perturbation.space == "nothing":
         return population.attempt
     return attempt_after(
         population.attempt,

@@ -13,8 +13,7 @@ from fedlearn.config import RunConfig
 from fedlearn.coordination.effects import Apply, Begin, Build, Evaluate, Load, StoreBlock
 from fedlearn.coordination.people.roster import KEPT_BLOCKS
 from fedlearn.es.perturbation import Perturbation
-from fedlearn.es.replica import START
-from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.snapshot import START, Snapshot
 from fedlearn.es.trials import TrialResults, Trials
 from fedlearn.runs.run import Run
 from fedlearn.storage.checkpoint import read_checkpoint

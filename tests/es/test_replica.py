@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 import es_core
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Adam, AnyOptimizer, Sgd
-from fedlearn.es.replica import START, Replica, genesis
-from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.replica import Replica, genesis
+from fedlearn.es.snapshot import START, Snapshot
 from fedlearn.es.sums.estimate import encode_estimate, encode_exactly
 from tests.es.replicas import (
     ADAM,

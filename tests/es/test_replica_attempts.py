@@ -7,7 +7,8 @@ import pytest
 from fedlearn.es.attempts import Attempt, Move
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import AnyOptimizer
-from fedlearn.es.replica import Replica, genesis
+from fedlearn.es.replica import BEST, Replica, genesis
+from fedlearn.es.snapshot import START
 from fedlearn.es.update import Update
 from tests.es.replicas import ADAM, MOMENTUM, WEIGHTS, masks_of, new_replica, restored, update_of
 
@@ -62,6 +63,19 @@ def test_a_replica_from_a_snapshot_goes_back_alike() -> None:
     for each in (replica, other):
         each.apply(going(2, "back"))
     assert other.digest == replica.digest
+
+
+def test_a_run_that_settles_forgets_its_first_weights_unless_they_pull() -> None:
+    replica, pulled, other = new_replica(keeps_start=True), new_replica(keeps_start=True), new_replica()
+    for each in (replica, pulled):
+        each.apply(going(0, "keep"))
+    other.apply(update_of(0))
+    replica.apply(going(1, "settle"))
+    pulled.apply(msgspec.structs.replace(going(1, "settle"), decay_towards="start"))
+    other.apply(update_of(1))
+    assert replica.digest == other.digest
+    assert BEST not in pulled.slots
+    np.testing.assert_array_equal(pulled.slots[START], WEIGHTS)
 
 
 @pytest.mark.parametrize("move", ["anew", "back"])

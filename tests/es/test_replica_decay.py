@@ -6,7 +6,8 @@ import pytest
 
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.optimizers import AnyOptimizer, Sgd
-from fedlearn.es.replica import START, genesis
+from fedlearn.es.replica import genesis
+from fedlearn.es.snapshot import START
 from fedlearn.es.update import DecayTowards
 from tests.es.replicas import (
     ADAM,

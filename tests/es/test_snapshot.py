@@ -4,7 +4,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedlearn.es.layout import ParameterLayout, TensorSpec
-from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.snapshot import START, Snapshot
 from fedlearn.wire.encoding.codec import decode, encode
 from fedlearn.wire.errors import RemoteProtocolError
 
@@ -47,7 +47,7 @@ def test_tensors_of_which_a_slot_says_nothing_are_left_out(
     slot = HELD.copy()
     slot[zeros] = 0.0
     whole = Snapshot(3, bytes(8), HELD, {"full": HELD, "some": slot}, {})
-    sent = decode(encode(whole.without_zeros(LAYOUT)), Snapshot)
+    sent = decode(encode(whole.condensed(LAYOUT)), Snapshot)
     assert sent.zeros == ({"some": left_out} if left_out else {})
     assert sent.slots["some"].tolist() == rest
     came = sent.whole_slots(LAYOUT)
@@ -56,10 +56,25 @@ def test_tensors_of_which_a_slot_says_nothing_are_left_out(
     }
 
 
+def test_first_weights_that_are_the_present_ones_travel_once() -> None:
+    whole = Snapshot(3, bytes(8), HELD, {START: HELD.copy(), "some": np.zeros(9, dtype=np.float32)}, {})
+    sent = decode(encode(whole.condensed(LAYOUT)), Snapshot)
+    assert (sent.is_start, list(sent.slots)) == (True, ["some"])
+    came = sent.whole_slots(LAYOUT)
+    assert {name: array.tolist() for name, array in came.items()} == {START: HELD.tolist(), "some": [0.0] * 9}
+    came[START][0] = 7.0
+    assert sent.weights[0] == 1.0
+    others = HELD.copy()
+    others[0] = 0.0
+    sent = Snapshot(3, bytes(8), HELD, {START: others}, {}).condensed(LAYOUT)
+    assert not sent.is_start
+    assert sent.whole_slots(LAYOUT)[START].tolist() == others.tolist()
+
+
 def test_minus_zero_is_no_zero() -> None:
     slot = np.zeros(9, dtype=np.float32)
     slot[5] = -0.0
-    sent = Snapshot(3, bytes(8), HELD, {"some": slot}, {}).without_zeros(LAYOUT)
+    sent = Snapshot(3, bytes(8), HELD, {"some": slot}, {}).condensed(LAYOUT)
     assert sent.zeros == {"some": [0, 2]}
     assert sent.whole_slots(LAYOUT)["some"].tobytes() == slot.tobytes()
 

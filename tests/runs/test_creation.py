@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedlearn.config import ConfigError, RunConfig
-from fedlearn.es.replica import START
+from fedlearn.es.snapshot import START
 from fedlearn.runs import creation
 from fedlearn.runs.creation import create
 from fedlearn.runs.forecast import forecast

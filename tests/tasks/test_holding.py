@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 
 from fedlearn.es.perturbation import Perturbation
-from fedlearn.es.replica import START, genesis
+from fedlearn.es.replica import genesis
+from fedlearn.es.snapshot import START
 from fedlearn.es.sums.estimate import NO_ESTIMATE
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update

@@ -15,7 +15,7 @@ from fedlearn.coordination.people.roster import Party
 from fedlearn.coordination.steps.closing import ClosedStep, StepPace, close_step
 from fedlearn.coordination.steps.divergence import DivergenceWatch
 from fedlearn.coordination.steps.plan import RunPlan
-from fedlearn.coordination.steps.standstill import StandstillWatch
+from fedlearn.coordination.steps.standstill import LATE, StandstillWatch, judged
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.strategy import Population, Strategy, ask, sum_shaping
 from fedlearn.es.sums.clipping import Clipping
@@ -124,10 +124,20 @@ class OwnSteps:
         self._has_block = False
         clipping = self._clipping[step.population.n_local_steps]
         closed = close_step(step, self._strategy, clipping=clipping, watch=self._watch, now=now)
-        if step.population.perturbation.space != "nothing":
+        return closed if step.population.perturbation.space != "nothing" else self._judged(closed)
+
+    def _judged(self, closed: ClosedStep) -> ClosedStep:
+        """The end of a step by gradients, with what follows for its attempt."""
+        update, attempt = closed.update, closed.update.attempt
+        number = update.step - (attempt.began if attempt is not None else 0)
+        if number == 0:
+            self._standstill = StandstillWatch()
+        self._standstill.took(closed.report.loss)
+        if number != LATE.stop - 1:
             return closed
-        rate = self._strategy.optimizer.learning_rate
-        return msgspec.structs.replace(closed, news=self._standstill.took(closed.update.step, closed.report.loss, rate))
+        rate, restarts = self._strategy.optimizer.learning_rate, self._strategy.attempts.restarts
+        attempt, news = judged(attempt, self._standstill, restarts=restarts, learning_rate=rate)
+        return msgspec.structs.replace(closed, update=msgspec.structs.replace(update, attempt=attempt), news=news)
 
 
 def _length_of(last: Update, population: Population, layout: ParameterLayout) -> float:

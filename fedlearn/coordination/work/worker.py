@@ -276,7 +276,7 @@ def _bytes_of(compute: Compute | None) -> int:
         case StoreBlock(block):
             return _OBJECT_BYTES + len(block.columns)
         case Load(snapshot):
-            return _OBJECT_BYTES + snapshot.weights.nbytes * (1 + len(snapshot.slots))
+            return _OBJECT_BYTES + snapshot.weights.nbytes * (1 + len(snapshot.slots) + snapshot.is_start)
         case Apply(update):
             n_bytes = update.utilities.nbytes + update.estimate.n_bytes
             return _OBJECT_BYTES * (1 + len(update.spans) // 8) + n_bytes

@@ -24,7 +24,7 @@ class ReplicaParts:
         """The message that brings a seat with these tensors to where the replica is."""
         replica = self._holding.replica
         layout = self._layout_of(tensors)
-        snapshot = replica.snapshot(layout).without_zeros(layout)
+        snapshot = replica.snapshot(layout).condensed(layout)
         return snapshot, pack(snapshot)
 
     def digests(self, parts: Sequence[Tensors]) -> tuple[int, dict[Tensors, bytes]]:

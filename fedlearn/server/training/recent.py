@@ -5,7 +5,7 @@ from typing import NamedTuple, final
 
 from fedlearn.coordination.people.roster import Held
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.es.replica import START
+from fedlearn.es.snapshot import START
 from fedlearn.es.update import Update
 from fedlearn.tasks.holding import Holding
 from fedlearn.wire.encoding.parcel import Parcel, pack
@@ -93,7 +93,7 @@ class ReplicaMessages:
         here = Held(self._holding.replica.step, digest)
         if self._snapshot is None or self._snapshot[0] != here:
             replica = self._holding.replica
-            snapshot = replica.snapshot().without_zeros(replica.layout)
+            snapshot = replica.snapshot().condensed(replica.layout)
             self._snapshot = (here, (snapshot, pack(snapshot)))
         return self._snapshot[1]
 

@@ -23,7 +23,7 @@ from fedlearn.coordination.steps.plan import RunPlan
 from fedlearn.coordination.steps.report import StepReport
 from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.es.layout import Float32Array
-from fedlearn.es.replica import START, Replica
+from fedlearn.es.replica import Replica
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.net.address import Address, is_loopback
@@ -272,7 +272,8 @@ class Trainer(Keeper):
         """A Snapshot, or the Start and all Updates where those are fewer bytes."""
         if may_replay and self._can_replay() and (updates := self._all_updates()) is not None:
             origin = self.run.origin
-            start = Start(bytes.fromhex(origin.digest), origin.step, self.replica.step, START in self.replica.slots)
+            keeps_start = strategy_of(self.run.config).keeps_start
+            start = Start(bytes.fromhex(origin.digest), origin.step, self.replica.step, keeps_start)
             messages: list[Message] = [start, *updates]
             return [(message, pack(message)) for message in messages]
         return [self._messages.snapshot(self._digest)]

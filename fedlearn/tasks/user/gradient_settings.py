@@ -17,6 +17,9 @@ from fedlearn.tasks.strategy import strategy_of
 from fedlearn.tasks.task import NoGradientError, listed
 from fedlearn.tasks.user.task_objective import TaskObjective
 
+RESTARTS = 1
+"""Times that a run whose rate is chosen may begin again with a third of it, because its loss stands still."""
+
 LEARNING_RATE = 0.003
 """Adam's, for a step of one gradient; for one of n, the root of n times as much."""
 
@@ -168,6 +171,9 @@ def _with_rate(
         why = "hidden matrices would wander where little is left to learn"
         chosen.append(Reason(why, "weight_decay", f"{decay:g}"))
     config = config.replace({"learning_rate": rate, "max_learning_rate": most})
+    if not config.strategy.restarts:
+        config = config.replace({"restarts": RESTARTS})
+        chosen.append(Reason("a third of the rate is tried where the loss stands still", "restarts", str(RESTARTS)))
     of_so_many = f" in runs of about {n_steps:,.0f} steps" if n_steps else ""
     why = f"it suits most networks{of_so_many}; with more volunteers it follows the root of the gradients in a step"
     return config, (*chosen, Reason(why, "learning_rate", f"{rate:.3g}"))

@@ -1,29 +1,32 @@
+import re
 from collections.abc import Iterable
 
 import pytest
 
-from fedlearn.coordination.steps.standstill import LATE, MOSTLY, StandstillWatch
+from fedlearn.coordination.steps.standstill import LATE, MOSTLY, StandstillWatch, judged
+from fedlearn.es.attempts import Attempt
 
 
-def told(losses: Iterable[float | None], *, first_step: int = 0) -> list[tuple[int, str]]:
-    """The news of these losses, each with the step after which it came."""
+def watched(losses: Iterable[float | None]) -> StandstillWatch:
     watch = StandstillWatch()
-    found = [(step, watch.took(step, loss, 0.03)) for step, loss in enumerate(losses, first_step)]
-    return [(step, news) for step, news in found if news]
+    for loss in losses:
+        watch.took(loss)
+    return watch
 
 
 def noisy(step: int) -> float:
     return 0.1 * (step * 7 % 5 - 2)
 
 
-def test_a_loss_that_stands_is_told_once() -> None:
-    standing = [2.6, 2.6, 2.6, *(2.3 + noisy(step) for step in range(400))]
-    standing[80] = 999.0
-    news = (
-        "the loss is 2.3 after 100 steps, no lower than before; if steps are too long, learning_rate = 0.01 in place "
-        "of 0.03 helps"
-    )
-    assert told(standing) == [(99, news)]
+STANDING = [2.6, 2.6, 2.6, *(2.3 + noisy(step) for step in range(97)), *[0.0] * 200]
+"""Losses that stand still while they are watched."""
+
+
+def test_a_loss_that_stands_is_the_median_of_the_last_ones() -> None:
+    watch = watched([*STANDING[:80], 999.0, *STANDING[81:]])
+    assert (watch.stands, watch.loss) == (True, 2.3)
+    assert watch.is_below(2.31 + 0.2)
+    assert not watch.is_below(2.3)
 
 
 @pytest.mark.parametrize(
@@ -32,20 +35,68 @@ def test_a_loss_that_stands_is_told_once() -> None:
         [2.3 - 0.004 * step + noisy(step) for step in range(LATE.stop)],
         [*[2.0] * LATE.start, *[2.0] * (LATE.stop - LATE.start - MOSTLY), *[1.9] * MOSTLY],
         [2.3, 2.2, 2.3, *[1.1] * LATE.stop],
-        [*[2.0] * 50, None, *[2.0] * LATE.stop],
+        [*[2.0] * 50, None, *[2.0] * 49],
         [-2.0] * LATE.stop,
         [2.0] * (LATE.stop - 1),
     ],
     ids=["falls", "falls at last", "fell at once", "has gaps", "is negative", "is young"],
 )
-def test_nothing_is_told_of_a_loss_that_falls_or_cannot_be_judged(losses: list[float | None]) -> None:
-    assert not told(losses)
+def test_a_loss_that_falls_or_cannot_be_judged_does_not_stand(losses: list[float | None]) -> None:
+    assert not watched(losses).stands
 
 
 def test_a_loss_that_rose_and_came_back_stands() -> None:
-    assert told([2.3] * 3 + [60.0] * 40 + [2.3] * 57)
+    assert watched([2.3] * 3 + [60.0] * 40 + [2.3] * 57).stands
 
 
-@pytest.mark.parametrize("first_step", [1, 500])
-def test_a_run_that_goes_on_may_stand(first_step: int) -> None:
-    assert not told([2.0] * 200, first_step=first_step)
+def test_a_run_that_may_not_begin_again_is_told_what_helps() -> None:
+    assert judged(None, watched(STANDING), restarts=0, learning_rate=0.03) == (
+        None,
+        "the loss is 2.3 after 100 steps, no lower than before; if steps are too long, learning_rate = 0.01 in place "
+        "of 0.03 helps",
+    )
+    assert judged(None, watched([1.0]), restarts=0, learning_rate=0.03) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("attempt", "losses", "move", "news"),
+    [
+        (Attempt(1, 0), [1.0], "settle", ""),
+        (
+            Attempt(1, 0),
+            STANDING,
+            "keep",
+            "the loss is 2.3 after 100 steps, no lower than before; so many are tried with learning_rate = 0.01 in "
+            "place of 0.03, from the first weights",
+        ),
+        (
+            Attempt(2, 101, best=2.6),
+            STANDING,
+            "settle",
+            "with learning_rate = 0.01 the loss is 2.3 after 100 steps; the run goes on so",
+        ),
+        (
+            Attempt(2, 101, best=2.3),
+            STANDING,
+            "anew",
+            "with learning_rate = 0.01 it is no lower after 100 steps; so many are tried with learning_rate = 0.0033",
+        ),
+        (
+            Attempt(3, 201, best=2.3),
+            STANDING,
+            "back",
+            "with learning_rate = 0.0033 it is no lower after 100 steps; the run goes on where it was, with 0.03",
+        ),
+        (Attempt(3, 201, best=2.3), [1.0] * MOSTLY, "settle", "with learning_rate = 0.0033 the loss is 1 after 100 .*"),
+        (Attempt(3, 201, best=2.3), [1.0] * (MOSTLY - 1), "back", "with learning_rate = 0.0033 it is no lower .*"),
+    ],
+)
+def test_what_follows_an_attempt_is_what_its_losses_say(
+    attempt: Attempt, losses: list[float | None], move: str, news: str
+) -> None:
+    followed, told = judged(attempt, watched(losses), restarts=2, learning_rate=0.03)
+    assert followed is not None
+    best = 2.3 if move == "keep" else attempt.best
+    assert followed == Attempt(attempt.number, attempt.began, best=best, move=followed.move)
+    assert followed.move == move
+    assert re.fullmatch(news, told)

@@ -8,6 +8,7 @@ from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.steps.closing import ClosedStep, StepPace
 from fedlearn.coordination.steps.standstill import LATE
 from fedlearn.coordination.steps.step_source import OwnSteps
+from fedlearn.es.attempts import Attempt, Attempts
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Sgd
 from fedlearn.es.perturbation import Perturbation, Space
@@ -48,9 +49,15 @@ def updated(steps: OwnSteps, number: int, length: float, *, local_steps: int = 1
 
 
 def ended(
-    steps: OwnSteps, number: int, length: float, *, local_steps: int = 1, strategy: Strategy = GRADIENTS
+    steps: OwnSteps,
+    number: int,
+    length: float,
+    *,
+    local_steps: int = 1,
+    strategy: Strategy = GRADIENTS,
+    last: Update | None = None,
 ) -> ClosedStep:
-    population = ask(msgspec.structs.replace(strategy, local_steps=local_steps), number, None)
+    population = ask(msgspec.structs.replace(strategy, local_steps=local_steps), number, last)
     step = OpenStep(population, opened_at=0.0, deadline=9.0, first_member=0, layout=LAYOUT)
     unit = 2.0**-population.perturbation.unit_bits
     numbers = np.full(LAYOUT.size, length / np.sqrt(LAYOUT.size) / unit).astype(np.int64)
@@ -88,6 +95,42 @@ def test_it_is_told_where_gradients_do_not_lower_the_loss(space: Space, *, is_to
     news = [ended(steps, step, 1.0, strategy=strategy).news for step in range(LATE.stop)]
     assert not any(news[:-1])
     assert ("learning_rate = 0.033 in place of 0.1" in news[-1]) == is_told
+
+
+def gone_on(steps: OwnSteps, strategy: Strategy, *, n_steps: int, last: Update | None = None) -> list[ClosedStep]:
+    """The ends of so many steps after this one, with losses of 1."""
+    found: list[ClosedStep] = []
+    for _ in range(n_steps):
+        number = 0 if last is None else last.step + 1
+        found.append(ended(steps, number, 1.0, strategy=strategy, last=last))
+        last = found[-1].update
+    return found
+
+
+def moves_of(ends: list[ClosedStep]) -> list[tuple[int, str]]:
+    updates = [end.update for end in ends]
+    return [(u.step, u.attempt.move) for u in updates if u.attempt is not None and u.attempt.move != "on"]
+
+
+def test_a_run_whose_loss_stands_still_tries_lower_rates_and_goes_back_where_none_helps() -> None:
+    strategy = msgspec.structs.replace(GRADIENTS, attempts=Attempts(restarts=2))
+    found = gone_on(OwnSteps(Mock(), strategy), strategy, n_steps=310)
+    assert [end.update.step for end in found if end.news] == [99, 200, 300]
+    assert moves_of(found) == [(99, "keep"), (100, "anew"), (200, "anew"), (300, "back"), (301, "settle")]
+    rates = [end.update.optimizer.learning_rate for end in found]
+    assert rates == pytest.approx([0.1] * 101 + [0.1 / 3] * 100 + [0.1 / 9] * 100 + [0.1] * 9)
+    assert [end.update.attempt for end in found[302:]] == [None] * 8
+
+
+def test_a_server_that_goes_on_has_not_seen_the_first_losses_and_settles() -> None:
+    strategy = msgspec.structs.replace(GRADIENTS, attempts=Attempts(restarts=2))
+    before = gone_on(OwnSteps(Mock(), strategy), strategy, n_steps=50)
+    after = gone_on(OwnSteps(Mock(), strategy), strategy, n_steps=200, last=before[-1].update)
+    found = [*before, *after]
+    assert moves_of(found) == [(99, "settle")]
+    assert [end.update.attempt for end in found] == [Attempt(1, 0)] * 99 + [Attempt(1, 0, move="settle")] + [None] * 150
+    assert {end.update.optimizer.learning_rate for end in found} == {0.1}
+    assert not any(end.news for end in found)
 
 
 def test_noise_of_more_groups_is_longer_by_their_root() -> None:

@@ -8,8 +8,8 @@ from fedlearn.es.optimizers.clipup import ClipUp
 from fedlearn.es.optimizers.cma import Cma
 from fedlearn.es.optimizers.lion import Lion
 from fedlearn.es.optimizers.muon import Muon
-from fedlearn.es.replica import BEST, START
-from fedlearn.es.snapshot import MAX_SLOTS
+from fedlearn.es.replica import BEST
+from fedlearn.es.snapshot import MAX_SLOTS, START
 
 REPOSITORY = Path(__file__).parents[3]
 SETTINGS = {"learning_rate": 0.5, "beta1": 0.75, "beta2": 0.25, "matrix_rate": 3.0, "vector_rate": 0.5, "sigma": 0.1}

@@ -10,7 +10,7 @@ import pytest
 from fedlearn.client.performer import Computed
 from fedlearn.coordination.effects import Apply, Begin, Build, Compute, Evaluate, Load, StoreBlock
 from fedlearn.es.layout import Float32Array
-from fedlearn.es.replica import START
+from fedlearn.es.snapshot import START
 from fedlearn.runs import history
 from fedlearn.runs.run import Run
 from fedlearn.simulation.swarm import Participant

@@ -134,6 +134,7 @@ def test_gradients_are_measured_where_the_loss_has_one() -> None:
         "measured: gradients of 5e+03 beans/s",
         "population_limit = 4: 0.004 s of gradients",
         "time_per_step = 120: four times the 0.004 s that this machine needs, and no less for slow lines",
+        "restarts = 1: a third of the rate is tried where the loss stands still",
         "learning_rate = 0.006: it suits most networks; with more volunteers it follows the root of the gradients in "
         "a step",
     ]
@@ -205,6 +206,13 @@ def test_vectors_step_less_where_nobody_says_how(given: dict[str, str | float], 
     assert config.get("vector_rate") == rate
     told = "vector_rate = 0.3: a step of a bias moves all rows alike"
     assert (told in [*map(str, reasons)]) == (not given)
+
+
+@pytest.mark.parametrize(
+    ("given", "restarts"), [({}, 1), ({"restarts": 3}, 3), ({"learning_rate": 0.03}, 0), ({"measure": "losses"}, 0)]
+)
+def test_another_rate_is_tried_where_nobody_says_which(given: dict[str, str | float], restarts: int) -> None:
+    assert settled(Sloping, **given)[0].strategy.restarts == restarts
 
 
 @pytest.mark.parametrize(("given", "decay"), [({}, 0.1), ({"weight_decay": 0.2}, 0.2), ({"learning_rate": 0.03}, 0.0)])

@@ -124,8 +124,8 @@ def test_every_truncation_is_refused(message: Message) -> None:
 def test_a_snapshots_bytes_are_those_of_the_documentation() -> None:
     weights, buffer = np.array([1.5], np.float32), np.array([-2.0], np.float32)
     assert encode(Snapshot(300, bytes(range(8)), weights, {"momentum_buffer": buffer}, {})).hex(" ") == (
-        "97 11 cd 01 2c c4 08 00 01 02 03 04 05 06 07 93 a3 3c 66 34 91 01 c4 04 00 00 c0 3f "
-        "81 af 6d 6f 6d 65 6e 74 75 6d 5f 62 75 66 66 65 72 93 a3 3c 66 34 91 01 c4 04 00 00 00 c0 80 80"
+        "98 11 cd 01 2c c4 08 00 01 02 03 04 05 06 07 93 a3 3c 66 34 91 01 c4 04 00 00 c0 3f "
+        "81 af 6d 6f 6d 65 6e 74 75 6d 5f 62 75 66 66 65 72 93 a3 3c 66 34 91 01 c4 04 00 00 00 c0 80 80 c2"
     )
 
 
