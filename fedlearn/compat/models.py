@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from fedlearn.compat.normalization import without_training_mode
+from fedlearn.compat.normalization import in_training_mode
 
 FOLDER = Path("node_data")
 SAVED = "model.pt"
@@ -59,14 +59,14 @@ def by_place(model: nn.Module, example: Sequence[Tensor], named: Mapping[str, Te
     return (*example, *(named[name] for name in names[len(example) :] if name in named))
 
 
-def trainable(model: nn.Module, *example: Tensor) -> tuple[nn.Module, str]:
-    """A copy of the model that can be trained in parts, and what is left out of it; empty if nothing is.
+def trainable(model: nn.Module, *example: Tensor) -> nn.Module:
+    """A copy of the model that can be trained in parts.
 
     Parameters keep their names. `example` are its arguments for some rows, with which a scripted module is followed.
     """
     if not isinstance(model, torch.jit.ScriptModule):
-        return without_training_mode(model)
-    return _followed(model, example), ""
+        return in_training_mode(model)
+    return _followed(model, example)
 
 
 def _followed(model: torch.jit.ScriptModule, example: tuple[Tensor, ...]) -> nn.Module:

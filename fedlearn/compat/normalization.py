@@ -1,4 +1,4 @@
-"""Batch norms and dropout of modules that are trained by machines which each see a part of a batch.
+"""The training mode of modules that are trained by machines which each see a part of a batch.
 
 While it is trained, a batch norm goes by the rows of each part, as those of PyTorch's DataParallel do. Its running
 averages are measured afterwards, with the trained weights.
@@ -10,8 +10,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from fedlearn.tasks.torch.training_mode import ENOUGH_ROWS, averaging, norms_in_training
 
@@ -19,18 +18,17 @@ LOCKS = type(threading.Lock()), type(threading.RLock())
 """Types of what modules may have that can't be copied, and is shared by their copies."""
 
 
-def without_training_mode(model: nn.Module) -> tuple[nn.Module, str]:
-    """A copy of the model that can be trained in parts, and what is left out of it; empty if nothing is.
+def in_training_mode(model: nn.Module) -> nn.Module:
+    """A copy of the model that can be trained in parts: its dropout drops, and its batch norms go by their rows.
 
     Parameters keep their names.
     """
     locks = [value for module in model.modules() for value in vars(module).values() if isinstance(value, LOCKS)]
-    made = copy.deepcopy(model, {id(lock): lock for lock in locks}).eval()
+    made = copy.deepcopy(model, {id(lock): lock for lock in locks}).train()
     for module in made.modules():
-        if isinstance(module, _BatchNorm):
-            module.train()
-    dropped = any(isinstance(module, _DropoutNd) and module.p > 0 for module in made.modules())
-    return made, "dropout: all units take part in every step" if dropped else ""
+        if isinstance(module, _InstanceNorm):
+            module.eval()  # whose averages would move
+    return made
 
 
 @torch.no_grad()

@@ -126,9 +126,7 @@ class ProviderTrainer:
         return self.node.model
 
     def _task(self) -> Supervised:
-        model, note = trainable(self._model, self.rows["x"][: self.batch.part_size])
-        if note:
-            _LOG.info("%s: without effect on training: %s", self.node.name, note)
+        model = trainable(self._model, self.rows["x"][: self.batch.part_size])
         criterion, wants_rows = self.node.criterion, False
         assert criterion is not None, "checked before"
         if not isinstance(self.node.labels, Tensor):

@@ -83,7 +83,7 @@ def clusterize(
         return found.float().mean()
 
     columns = {name: argument.numpy() for name, argument in {**placed, **named}.items()}
-    made, _ = trainable(model, *example_args)
+    made = trainable(model, *example_args)
     task = supervised(made, mean_output, columns, batch_size=len(next(iter(columns.values()))))
     graph = ModelCosts.of(unpacked(task.as_graph()).graph)
     if isinstance(nodes, int):

@@ -31,8 +31,7 @@ def scripted(folder: Path) -> Path:
 
 def test_a_scripted_module_travels_and_has_its_gradient(tmp_path: Path) -> None:
     x, labels = torch.randn(12, 1, 4, 4), torch.arange(12) % 3
-    made, note = trainable(loaded(scripted(tmp_path)), x[:6])
-    assert note == ""
+    made = trainable(loaded(scripted(tmp_path)), x[:6])
     plain = module()
     assert {name: list(each.shape) for name, each in made.named_parameters()} == {
         name: list(each.shape) for name, each in plain.named_parameters()
@@ -70,7 +69,7 @@ def test_torchvisions_residual_network_travels_and_has_its_gradient() -> None:
     torchvision = pytest.importorskip("torchvision")
     x, labels = torch.randn(4, 3, 32, 32), torch.arange(4)
     network = torchvision.models.resnet18(num_classes=5)
-    task = supervised(trainable(network, x)[0], lambda model, rows: F.cross_entropy(model(rows["x"]), rows["y"]),
+    task = supervised(trainable(network, x), lambda model, rows: F.cross_entropy(model(rows["x"]), rows["y"]),
                       {"x": x, "y": labels}, batch_size=4)  # fmt: skip
     batch = Batch({"x": x.numpy()[None], "y": labels.numpy()[None]}, (0,))
     found = received(task.as_graph()).loss_gradients(flat_weights(task.tensors), batch).total

@@ -2,6 +2,7 @@
 
 import copy
 import threading
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from fedlearn.compat.normalization import measure_averages, without_training_mode  # noqa: E402
+from fedlearn.compat.normalization import in_training_mode, measure_averages  # noqa: E402
 
 
 def model() -> nn.Sequential:
@@ -22,15 +23,14 @@ def model() -> nn.Sequential:
 
 def test_a_part_is_normalized_by_its_own_rows_as_in_training() -> None:
     whole, x = model().train(), torch.randn(6, 1, 4, 4)
-    made, note = without_training_mode(whole)
+    made = in_training_mode(whole)
     torch.testing.assert_close(made(x), whole(x))
-    assert note == ""
     assert dict(made.named_parameters()).keys() == dict(whole.named_parameters()).keys()
 
 
 def test_the_given_model_keeps_its_batch_norms_and_its_mode() -> None:
     whole = model().train()
-    without_training_mode(whole)
+    in_training_mode(whole)
     assert isinstance(whole[1], nn.BatchNorm2d)
     assert whole.training
 
@@ -38,16 +38,18 @@ def test_the_given_model_keeps_its_batch_norms_and_its_mode() -> None:
 def test_a_lock_is_shared_by_copies() -> None:
     whole = nn.Linear(2, 2)
     whole.lock = threading.Lock()  # type: ignore[assignment]
-    made, _ = without_training_mode(whole)
+    made = in_training_mode(whole)
     assert made.lock is whole.lock
     assert made.weight is not whole.weight
 
 
-def test_dropout_is_left_out_and_told() -> None:
-    made, note = without_training_mode(nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2)).train())
-    assert note == "dropout: all units take part in every step"
-    assert not made.training
-    assert without_training_mode(nn.Dropout(0.0))[1] == ""
+def test_dropout_drops_and_averages_of_instance_norms_stay() -> None:
+    whole = nn.Sequential(nn.Dropout(0.5), nn.InstanceNorm1d(2, track_running_stats=True)).eval()
+    made: Any = in_training_mode(whole)
+    assert made[0](torch.ones(1, 1000)).eq(0.0).any()
+    made[1](torch.randn(3, 2, 5))
+    assert made[1].running_mean.eq(0.0).all()
+    assert not whole.training
 
 
 def test_averages_are_those_of_the_rows() -> None:
