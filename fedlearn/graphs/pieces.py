@@ -9,7 +9,6 @@ from fedlearn.graphs.checks import values_read
 from fedlearn.graphs.costs import multiply_adds
 from fedlearn.graphs.flow import Flow
 from fedlearn.graphs.graph import Graph, GraphError
-from fedlearn.graphs.operators import DRAWS
 from fedlearn.graphs.stages import Stage, cut
 
 
@@ -48,13 +47,8 @@ def stages_of(graph: Graph, cuts: Sequence[int]) -> tuple[Stage, ...]:
     """The stages of a checked graph with a cut after so many pieces, for each of the ascending `cuts`.
 
     Raises:
-        GraphError: the cuts are out of order, there are fewer pieces, or the graph draws random numbers.
+        GraphError: the cuts are out of order, or there are fewer pieces.
     """
-    if _draws(graph):
-        raise GraphError(
-            "graph: expected one without random numbers, which seats of a crew would each draw for themselves; "
-            "call model.eval() where dropout draws them, or let each volunteer hold the whole model"
-        )
     places = _places(Flow(graph))
     if list(cuts) != sorted(set(cuts)) or not all(0 < number <= len(places) for number in cuts):
         raise GraphError(f"cuts: expected ascending numbers from 1 to {len(places)}, got {list(cuts)}")
@@ -67,14 +61,8 @@ def crossing_values(graph: Graph) -> frozenset[str]:
     return frozenset(name for place in _places(flow) for name in flow.crossing(place))
 
 
-def _draws(graph: Graph) -> bool:
-    return any(call.operator in DRAWS for call in graph.calls)
-
-
 def _places(flow: Flow) -> list[int]:
     """Positions of the calls before which a cut may stand."""
-    if _draws(flow.graph):
-        return []
     readers = [number for number, call in enumerate(flow.graph.calls) if flow.reads_learned(call)]
     places: list[int] = []
     for reader, following in pairwise(readers):

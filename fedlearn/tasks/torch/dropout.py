@@ -17,9 +17,13 @@ import es_core
 MAX_SEED = 2**63 - 1
 
 
-def dropout_mask(shape: Sequence[int], kept: float) -> Tensor:
-    """Factors of dropout, float32 in this shape: one over `kept` with that probability, else 0."""
-    seed = int(torch.randint(MAX_SEED, ()))
+def dropout_mask(shape: Sequence[int], kept: float, seed: int | None = None) -> Tensor:
+    """Factors of dropout, float32 in this shape: one over `kept` with that probability, else 0.
+
+    They follow from the seed, or from one that is drawn.
+    """
+    if seed is None:
+        seed = int(torch.randint(MAX_SEED, ()))
     return torch.from_numpy(es_core.dropout_mask(seed, prod(shape), kept)).view(*shape)
 
 

@@ -16,8 +16,6 @@ from fedlearn.tasks.torch.trees import between, pick, stacked
 
 Rows = Mapping[str, Tensor]
 Loss = Callable[[Rows], Any]
-Draw = Callable[[], Rows]
-"""A function that draws what one group needs, for losses that take it among their rows."""
 
 LIGHT_S = 0.005
 """Seconds of a group up to which computing many together is tried: what takes longer keeps a processor busy alone."""
@@ -70,14 +68,15 @@ def loss_gradients(
     n_groups: int,
     *,
     seed: int | None,
-    draw: Draw | None = None,
+    more: Callable[[int], Rows] | None = None,
     batching: Batching,
     now: Callable[[], float],
 ) -> LossGradients:
     """The losses of groups and the sum of their gradients; `rows` are [groups, batch_size, ...].
 
-    What losses draw from PyTorch's generators follows from the seed; None leaves the generators alone. Losses that draw
-    are computed one after another, unless `draw` draws for them. `now` gives seconds, by which batching chooses.
+    What losses draw from PyTorch's generators follows from the seed, and they are computed one after another; None
+    leaves the generators alone. `more` gives further rows of the group of a number, such as random numbers. `now` gives
+    seconds, by which batching chooses.
 
     Raises:
         NoGradientError: PyTorch can't differentiate the loss.
@@ -87,11 +86,12 @@ def loss_gradients(
     # Seeding takes longer than the gradient of a small model, so it is done once, and for all that draws in one order.
     with torch.enable_grad(), _differentiable(parameters), seeded(seed, parameters[0].device):
         while len(losses) < n_groups:
-            size = batching.size(n_groups - len(losses)) if seed is None or draw is not None else 1
+            first = len(losses)
+            size = batching.size(n_groups - first) if seed is None else 1
             started = now() if batching.is_timed(size) else None
-            some = between(rows, len(losses), len(losses) + size)
-            if draw is not None:
-                some |= stacked([draw() for _ in range(size)])
+            some = between(rows, first, first + size)
+            if more is not None:
+                some |= stacked([more(group) for group in range(first, first + size)])
             found = _together(loss, parameters, some, size) if size > 1 else None
             if found is None:
                 found = _one_by_one(loss, parameters, some, size)

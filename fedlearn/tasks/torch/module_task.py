@@ -16,7 +16,7 @@ from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.signatures import check_takes
 from fedlearn.tasks.task import Batch, LossGradients, Setting, Task
 from fedlearn.tasks.torch.devices import use_device
-from fedlearn.tasks.torch.gradients import Batching, Draw, loss_gradients
+from fedlearn.tasks.torch.gradients import Batching, loss_gradients
 from fedlearn.tasks.torch.hidden import hidden_matrices
 from fedlearn.tasks.torch.members.execution_plans import ExecutionPlans
 from fedlearn.tasks.torch.members.kept import keepers
@@ -156,12 +156,12 @@ class ModuleTask(Task):
         weights: Float32Array,
         batch: Batch,
         *,
-        draw: Draw | None = None,
+        drawn: Callable[[int], Mapping[str, Tensor]] | None = None,
         draws: bool = True,
     ) -> LossGradients:
         """The gradients of a loss of rows, whose weights are the module's; see `Task.loss_gradients`.
 
-        A loss that `draws` nothing needs no seed; `draw` gives what a loss takes among its rows in place of drawing it.
+        A loss that `draws` nothing needs no seed; `drawn` is what it takes among its rows for a group with a seed.
         """
         self.load(weights)
         rows = as_tensors(dict(batch.rows), self.device)
@@ -173,7 +173,7 @@ class ModuleTask(Task):
                 rows,
                 len(batch.seeds),
                 seed=seed,
-                draw=draw if draws else None,
+                more=None if drawn is None else lambda group: drawn(batch.seeds[group]),
                 batching=self._batching,
                 now=lambda: self._plans.now(self.device),
             )

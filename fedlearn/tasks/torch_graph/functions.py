@@ -120,15 +120,15 @@ def _recurrent(function: Function) -> Function:
 
 
 def _drawn(function: Function) -> Function:
-    """A function that draws from the processor's generator on any device, so that all machines draw the same
-    numbers."""
+    """A function that draws from a generator of the processor, PyTorch's own unless another is given, on any device, so
+    that all machines draw the same numbers."""
 
-    def run(*arguments: Any, device: torch.device) -> Tensor:  # noqa: ANN401 (whatever the function takes)
+    def run(*arguments: Any, device: torch.device, generator: torch.Generator | None = None) -> Tensor:  # noqa: ANN401
         *sizes, dtype = arguments
         if device.type == "meta":
             drawn: Tensor = function(*sizes, dtype=dtype, device=device)
             return drawn
-        return function(*sizes, dtype=dtype).to(device)  # type: ignore[no-any-return]
+        return function(*sizes, dtype=dtype, generator=generator).to(device)  # type: ignore[no-any-return]
 
     return run
 

@@ -88,7 +88,8 @@ class GraphTask(ModuleTask):
     def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
         self._program.prepare()
         try:
-            return self.gradients_of(self._program, weights, batch, draw=self._program.drawn, draws=self._program.draws)
+            drawn = self._program.drawn if self._program.draws else None
+            return self.gradients_of(self._program, weights, batch, drawn=drawn, draws=False)
         except (RuntimeError, IndexError, NoGradientError) as error:
             raise _unfit(error) from error
 

@@ -89,28 +89,30 @@ class GraphPart:
 
     def unperturbed(self, data: Columns, trials: Trials, received: Values, *, threads: int) -> Values:
         self._use(threads)
-        return self._runner.unperturbed(self._rows(data, trials), received)
+        rows, seed = self._rows(data, trials)
+        return self._runner.unperturbed(rows, received, seed=seed)
 
     def members(self, data: Columns, trials: Trials, received: Values, *, threads: int) -> Values:
         self._use(threads)
         noise = member_noise(self.layout, trials, seed=self._seed)
-        return self._runner.members(self._rows(data, trials), received, noise)
+        rows, seed = self._rows(data, trials)
+        return self._runner.members(rows, received, noise, seed=seed)
 
     def forward(self, data: Columns, trials: Trials, received: Values, *, threads: int) -> Values:
         self._use(threads)
-        rows = self._member_rows(data, trials)
+        rows, seeds = self._member_rows(data, trials)
         return _stacked(
-            [self._runner.forward(_of(rows, n), _of(received, n)) for n in range(trials.n_members)],
+            [self._runner.forward(_of(rows, n), _of(received, n), seed=seed) for n, seed in enumerate(seeds)],
         )
 
     def backward(
         self, data: Columns, trials: Trials, received: Values, cotangents: Values, *, threads: int
     ) -> PartGradients:
         self._use(threads)
-        rows, unit = self._member_rows(data, trials), 2.0**trials.perturbation.unit_bits
+        (rows, seeds), unit = self._member_rows(data, trials), 2.0**trials.perturbation.unit_bits
         total, is_finite, found = np.zeros(self.layout.size, dtype=np.int64), True, list[StageGradients]()
-        for n in range(trials.n_members):
-            its = self._runner.backward(_of(rows, n), _of(received, n), _of(cotangents, n))
+        for n, seed in enumerate(seeds):
+            its = self._runner.backward(_of(rows, n), _of(received, n), _of(cotangents, n), seed=seed)
             is_finite &= all(np.isfinite(value).all() for value in its.given.values())
             for name, gradient in its.uses:
                 is_finite &= _add(total[self._slices[name]], gradient, unit)
@@ -138,14 +140,15 @@ class GraphPart:
     def _words(self, trials: Trials) -> NDArray[np.uint64]:
         return group_words(self._seed, trials.step, trials.first_member, trials.n_members, self._batch_size)
 
-    def _member_rows(self, data: Columns, trials: Trials) -> Columns:
-        """The rows of each member without noise."""
-        return self._passes.columns(data, trials, self._words(trials))
+    def _member_rows(self, data: Columns, trials: Trials) -> tuple[Columns, list[int]]:
+        """The rows and the seed of each member without noise."""
+        words = self._words(trials)
+        return self._passes.columns(data, trials, words), words[:, 0].tolist()
 
-    def _rows(self, data: Columns, trials: Trials) -> Columns:
-        """The rows of the group to which the members of these trials belong."""
+    def _rows(self, data: Columns, trials: Trials) -> tuple[Columns, int]:
+        """The rows and the seed of the group to which the members of these trials belong."""
         words = group_words(self._seed, trials.step, trials.first_group, 1, self._batch_size)
-        return {name: rows[0] for name, rows in drawn_rows(data, words).items()}
+        return {name: rows[0] for name, rows in drawn_rows(data, words).items()}, int(words[0, 0])
 
 
 def _of(values: Columns, member: int) -> Columns:

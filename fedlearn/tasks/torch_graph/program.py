@@ -92,9 +92,10 @@ class Program:
         """Whether any call draws random numbers."""
         return bool(self._drawing)
 
-    def drawn(self) -> Values:
-        """The random numbers of one group, by the names of the results of the calls that draw them, in their order."""
-        return {step.call.results[0]: step.draw(form) for step, form in self._drawing}
+    def drawn(self, seed: int) -> Values:
+        """The random numbers of the group with this seed, by the names of the results of the calls that draw them."""
+        device = self._device
+        return {step.call.results[0]: step.drawn(form, seed).to(device) for step, form in self._drawing}
 
     def __call__(self, rows: Mapping[str, Tensor]) -> Tensor:
         """The loss, one number, of the rows of one group, [batch_size, ...] of each column, and of what is `drawn` for

@@ -90,24 +90,26 @@ class StageRunner:
             raise GraphError(f"weights: expected the {n_parameters} of the stage's tensors, got {list(weights.shape)}")
         self._weights = load_flat(list(self._parameters.values()), weights)
 
-    def unperturbed(self, rows: Columns, received: Values) -> Values:
+    def unperturbed(self, rows: Columns, received: Values, *, seed: int = 0) -> Values:
         """The values that unperturbed weights give for the rows of one group, [batch_size, ...] of each column.
+
+        Random numbers follow from the seed of the group, here and in what follows.
 
         Raises:
             GraphError: rows or values do not fit the stage.
         """
         given = self._received(received)
-        return self._run(lambda: self._program.run(self._rows(rows), given))
+        return self._run(lambda: self._program.run(self._rows(rows, seed), given))
 
-    def forward(self, rows: Columns, received: Values) -> Values:
+    def forward(self, rows: Columns, received: Values, *, seed: int = 0) -> Values:
         """The values of `unperturbed` in the digits of `backward`: where PyTorch records, some of its kernels differ.
 
         Raises:
             GraphError: rows or values do not fit the stage.
         """
-        return self._run(lambda: self._recorded(rows, received, Tape(self._crossing))[1])
+        return self._run(lambda: self._recorded(self._rows(rows, seed), received, Tape(self._crossing))[1])
 
-    def backward(self, rows: Columns, received: Values, cotangents: Values) -> StageGradients:
+    def backward(self, rows: Columns, received: Values, cotangents: Values, *, seed: int = 0) -> StageGradients:
         """The derivatives of a group's loss by what the stage received, and by its tensors.
 
         `cotangents` are those by what the stage hands on, as the next stage found them; none at the last one. The
@@ -116,12 +118,12 @@ class StageRunner:
         Raises:
             GraphError: rows or values do not fit the stage, or PyTorch cannot differentiate it.
         """
-        seeds = {name: _tensor(value).to(self._device) for name, value in cotangents.items()}
+        outer = {name: _tensor(value).to(self._device) for name, value in cotangents.items()}
         tape, found = Tape(self._crossing), list[Tensor]()
 
         def differentiated() -> dict[str, Tensor]:
-            given, results = self._recorded(rows, received, tape)
-            found.extend(_gradients(results, seeds, [*given.values(), *(view for _, view in tape.uses)]))
+            given, results = self._recorded(self._rows(rows, seed), received, tape)
+            found.extend(_gradients(results, outer, [*given.values(), *(view for _, view in tape.uses)]))
             return results
 
         results = self._run(differentiated)
@@ -133,13 +135,15 @@ class StageRunner:
             [(name, array) for (name, _), array in zip(tape.uses, arrays[n_received:], strict=True)],
         )
 
-    def _recorded(self, rows: Columns, received: Values, tape: Tape) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def _recorded(
+        self, rows: Mapping[str, Tensor], received: Values, tape: Tape
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The received values and the results, in a graph that PyTorch can go back through."""
         given = {name: value.requires_grad_() for name, value in self._received(received).items()}
         with torch.enable_grad():
-            return given, self._program.run(self._rows(rows), given, tape)
+            return given, self._program.run(rows, given, tape)
 
-    def members(self, rows: Columns, received: Values, noise: Sequence[TensorNoise]) -> Values:
+    def members(self, rows: Columns, received: Values, noise: Sequence[TensorNoise], *, seed: int = 0) -> Values:
         """The values that some members of the group give, batched; values received and given are [members, ...].
 
         `noise` has an entry for each of the stage's learned tensors. The last stage gives the losses, [members].
@@ -149,15 +153,15 @@ class StageRunner:
         """
         tensors = as_tensors(noise, self._device)
         given = self._received(received, number_of_members(tensors))
-        subject = Subject(
-            self._program.run, self._parameters, self._weights, tensors, (self._rows(rows),), (given,), nullcontext
-        )
+        its = self._rows(rows, seed)
+        subject = Subject(self._program.run, self._parameters, self._weights, tensors, (its,), (given,), nullcontext)
         return self._run(subject.batched_or_sequential)
 
-    def _rows(self, rows: Columns) -> dict[str, Tensor]:
+    def _rows(self, rows: Columns, seed: int) -> dict[str, Tensor]:
+        """What the stage reads of a group's rows, and its random numbers."""
         read = {spec.name: rows[spec.name] for spec in self.stage.inputs if spec.name in rows}
         tensors: dict[str, Tensor] = columns_as_tensors(read, self._device)
-        return tensors
+        return tensors | self._program.drawn(seed)
 
     def _received(self, values: Values, *members: int) -> dict[str, Tensor]:
         for spec in self.stage.received:
@@ -180,11 +184,11 @@ class StageRunner:
             return {name: np.asarray(result.detach().cpu().contiguous()) for name, result in results.items()}
 
 
-def _gradients(results: Mapping[str, Tensor], seeds: Mapping[str, Tensor], by: Sequence[Tensor]) -> list[Tensor]:
-    """The derivatives by some tensors, of a loss, or as `seeds` has those by the results; zeros by what is not used."""
+def _gradients(results: Mapping[str, Tensor], outer: Mapping[str, Tensor], by: Sequence[Tensor]) -> list[Tensor]:
+    """The derivatives by some tensors, of a loss, or as `outer` has those by the results; zeros by what is not used."""
     reached = {name: result for name, result in results.items() if result.requires_grad}
-    outer = [seeds[name] if seeds else torch.ones_like(result) for name, result in reached.items()]
-    found = torch.autograd.grad(list(reached.values()), by, outer, allow_unused=True)
+    weights = [outer[name] if outer else torch.ones_like(result) for name, result in reached.items()]
+    found = torch.autograd.grad(list(reached.values()), by, weights, allow_unused=True)
     return [torch.zeros_like(one) if part is None else part for one, part in zip(by, found, strict=True)]
 
 

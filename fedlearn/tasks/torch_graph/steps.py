@@ -5,6 +5,7 @@ from math import inf, nan
 from typing import Any, NamedTuple
 
 import torch
+from blake3 import blake3
 from msgspec import Struct
 from torch import Tensor
 
@@ -48,12 +49,17 @@ class PreparedCall(Struct, frozen=True, eq=False):
         """Whether the call draws random numbers."""
         return self.call.operator in DRAWS
 
-    def draw(self, form: Form) -> Tensor:
-        """The random numbers of one call, whose result has this form."""
-        if self.call.operator in SOURCES:
-            numbers: Tensor = self.function(*self.arguments, device=torch.device("cpu"))
-            return numbers
-        return dropout_mask(form.shape, 1 - self.arguments[-1])
+    def drawn(self, form: Form, seed: int) -> Tensor:
+        """The random numbers that the call, whose result has this form, draws for the group with this seed.
+
+        They depend on nothing else, so the seats of a crew draw those of the whole graph.
+        """
+        own_seed = int.from_bytes(blake3(f"{seed} {self.call.results[0]}".encode()).digest(8), "little")
+        if self.call.operator not in SOURCES:
+            return dropout_mask(form.shape, 1 - self.arguments[-1], own_seed)
+        generator = torch.Generator().manual_seed(own_seed)
+        numbers: Tensor = self.function(*self.arguments, device=generator.device, generator=generator)
+        return numbers
 
     def run(self, known: Values, device: torch.device) -> Sequence[Tensor]:
         """Gives the results, adds them to `known`, and removes from `known` what no later call reads.

@@ -62,6 +62,32 @@ def tied_task() -> NamedTask:
     return NamedTask(supervised(Tied, next_token, {"tokens": tokens}, batch_size=4), "tied.py:task", bytes(16))
 
 
+class Dropping(nn.Module):
+    """Layers that drop, and noise between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 16), nn.Linear(16, 16), nn.Linear(16, 1)
+        self.drop = nn.Dropout(0.3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.drop(torch.tanh(self.first(self.drop(x))))
+        hidden = torch.tanh(self.second(hidden) + torch.rand(16)) + 0.1 * torch.randn_like(hidden)
+        found: torch.Tensor = self.last(self.drop(hidden))
+        return found
+
+
+def dropping_task() -> NamedTask:
+    x = np.random.default_rng(0).uniform(-1, 1, (256, 4)).astype(np.float32)
+    torch.manual_seed(0)
+    task = supervised(Dropping, square_error, {"x": x, "y": np.sin(3 * x[:, 0])}, batch_size=8)
+    return NamedTask(task, "sine.py:task", bytes(16))
+
+
+def square_error(model: nn.Module, rows: dict[str, torch.Tensor]) -> torch.Tensor:
+    return nn.functional.mse_loss(model(rows["x"])[:, 0], rows["y"])
+
+
 @cache
 def attachment_of(task: Callable[[], NamedTask]) -> bytes:
     """Exporting a task takes longer than training it."""
@@ -97,6 +123,25 @@ def test_a_tensor_that_two_seats_hold_is_summed_to_the_bit(
     assert journal_of(runs[1]) == journal_of(runs[0])
     held = parameters_of(crew.participants)
     assert sum(held) > alone.trainer.layout.size, "the embedding is also the head"
+
+
+@pytest.mark.parametrize("settings", [{}, {"measure": "losses", "group_size": 10, "sigma": 0.02}])
+def test_the_seats_of_a_crew_draw_what_one_seat_draws(
+    tmp_path: Path, stage_of: StageOf, settings: dict[str, Any]
+) -> None:
+    audits = {1: 0.0, 3: 1.0}
+    runs = [run_of(tmp_path / str(n), dropping_task, seats=n, audit=audit, **settings) for n, audit in audits.items()]
+    stages = [stage_of(run).train(volunteers=seats) for run, seats in zip(runs, audits, strict=True)]
+    assert journal_of(runs[1]) == journal_of(runs[0])
+    assert len(set(parameters_of(stages[1].participants))) == 3
+    assert not stages[1].run.folder.audits.exists(), "nobody was caught"
+
+
+def test_a_crew_draws_what_whoever_holds_the_whole_model_draws(tmp_path: Path, stage_of: StageOf) -> None:
+    whole = stage_of(run_of(tmp_path / "whole", dropping_task)).train(volunteers=1)
+    crew = stage_of(run_of(tmp_path / "crew", dropping_task, seats=3)).train(volunteers=3)
+    losses = [[metrics.loss for metrics in stage.swarm.metrics] for stage in (whole, crew)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
 
 
 def test_shards_of_a_vocabulary_learn_as_the_whole_does(tmp_path: Path, stage_of: StageOf) -> None:

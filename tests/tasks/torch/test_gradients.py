@@ -261,8 +261,8 @@ def test_what_cannot_be_taken_together_is_tried_so_once() -> None:
 
 
 @pytest.mark.parametrize("n_together", [1, 4])
-def test_what_losses_take_in_place_of_drawing_it_is_drawn_group_by_group(n_together: int) -> None:
-    parameter, batching, drawn = nn.Parameter(torch.ones(1)), Batching(), iter(range(1, 9))
+def test_further_rows_of_a_group_are_taken_with_its_own(n_together: int) -> None:
+    parameter, batching = nn.Parameter(torch.ones(1)), Batching()
     batching.took(1, 1e-3) if n_together > 1 else batching.refuse()
     sizes: list[int] = []
 
@@ -275,27 +275,26 @@ def test_what_losses_take_in_place_of_drawing_it_is_drawn_group_by_group(n_toget
         [parameter],
         {"x": torch.tensor([[1.0], [10.0], [100.0], [1000.0]])},
         4,
-        seed=5,
-        draw=lambda: {"drawn": torch.tensor(float(next(drawn)))},
+        seed=None,
+        more=lambda group: {"drawn": torch.tensor(group + 1.0)},
         batching=batching,
         now=lambda: 0.0,
     )
     assert sizes == [n_together] * (4 // n_together)
     assert found.losses.tolist() == [1.0, 20.0, 300.0, 4000.0]
     assert found.total.tolist() == [4321.0]
-    assert next(drawn) == 5
 
 
-def test_what_was_drawn_stays_that_of_its_groups_where_they_cannot_be_taken_together() -> None:
-    parameter, batching, drawn = nn.Parameter(torch.ones(1)), Batching(), iter(range(1, 9))
+def test_further_rows_stay_those_of_their_groups_where_these_cannot_be_taken_together() -> None:
+    parameter, batching = nn.Parameter(torch.ones(1)), Batching()
     batching.took(1, 1e-3)
     found = loss_gradients(
         lambda r: parameter.sum() * r["x"].item() * r["drawn"],
         [parameter],
         {"x": torch.tensor([1.0, 10.0, 100.0])},
         3,
-        seed=5,
-        draw=lambda: {"drawn": torch.tensor(float(next(drawn)))},
+        seed=None,
+        more=lambda group: {"drawn": torch.tensor(group + 1.0)},
         batching=batching,
         now=lambda: 0.0,
     )

@@ -16,7 +16,6 @@ from fedlearn.es.noise import member_noise  # noqa: E402
 from fedlearn.es.perturbation import Perturbation  # noqa: E402
 from fedlearn.es.trials import Trials  # noqa: E402
 from fedlearn.graphs.graph import GraphError  # noqa: E402
-from fedlearn.graphs.pieces import pieces, stages_of  # noqa: E402
 from fedlearn.tasks.task import Batch, Task, flat_weights  # noqa: E402
 from fedlearn.tasks.torch import gradients  # noqa: E402
 from fedlearn.tasks.torch.gradients import Batching  # noqa: E402
@@ -165,16 +164,16 @@ def test_what_a_graph_draws_is_its_groups_and_can_be_drawn_again(name: str) -> N
     assert others.tolist() == [True] * 4 + [False] * 4
 
 
-@pytest.mark.parametrize(("name", "seeds"), [("rand", [5]), ("lstm_cell", [None])])
-def test_only_a_graph_that_draws_asks_for_its_groups_seed(
-    name: str, seeds: list[int | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", ["rand", "lstm_cell"])
+def test_gradients_of_a_graph_leave_generators_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_of(name)
     graph = received(task.as_graph())
     monkeypatch.setattr(gradients, "seeded", seeded := Mock(side_effect=torch_seeded))
     batch = Batch({column: rows[None] for column, rows in task.data.items()}, (5,))
+    before = torch.get_rng_state()
     graph.loss_gradients(flat_weights(graph.tensors), batch)
-    assert [call.args[0] for call in seeded.call_args_list] == seeds
+    assert [call.args[0] for call in seeded.call_args_list] == [None]
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -203,11 +202,19 @@ def test_groups_draw_the_same_whether_they_are_computed_together_or_not(
     np.testing.assert_allclose(at_once.total, one_by_one.total, rtol=1e-4, atol=1e-5)
 
 
-def test_a_graph_that_draws_is_not_cut() -> None:
-    graph = unpacked(task_of("diffusion").as_graph()).graph
-    assert len(pieces(graph)) == 1
-    with pytest.raises(GraphError, match="expected one without random numbers"):
-        stages_of(graph, ())
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_a_group_draws_follows_from_its_seed_alone(name: str) -> None:
+    weights = flat_weights(task_of(name).tensors)
+    graph = received(task_of(name).as_graph())
+
+    def losses(*seeds: int) -> list[float]:
+        rows = {column: np.stack([x] * len(seeds)) for column, x in task_of(name).data.items()}
+        found: list[float] = graph.loss_gradients(weights, Batch(rows, seeds)).losses.tolist()
+        return found
+
+    first, second, third = losses(7, 8, 9)
+    assert losses(9, 7) == pytest.approx([third, first], rel=1e-5)
+    assert losses(8) == pytest.approx([second], rel=1e-5)
 
 
 @pytest.mark.parametrize(
