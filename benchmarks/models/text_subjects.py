@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 try:
+    import torch
     from torch import Tensor, nn
     from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 except ImportError:
@@ -51,6 +52,29 @@ class LstmReader(nn.Module):
 def lstm(text: bytes) -> Subject:
     """An LSTM of 96 units, on text."""
     return language(text, lambda n_tokens: lambda: LstmReader(n_tokens), lambda model, tokens: model(tokens))
+
+
+class EncoderReader(nn.Module):
+    """PyTorch's own transformer layers with dropout and a causal mask, which predict the next token."""
+
+    def __init__(self, n_tokens: int, width: int = 64) -> None:
+        super().__init__()
+        self.embedding, self.places = nn.Embedding(n_tokens, width), nn.Parameter(torch.zeros(CONTEXT, width))
+        layer = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.2, batch_first=True)
+        self.encoder, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(width, n_tokens)
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(CONTEXT))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Maps tokens [B, T] to logits [B, T, tokens]."""
+        n = tokens.shape[1]
+        states = self.encoder(self.embedding(tokens) + self.places[:n], mask=self.mask[:n, :n], is_causal=True)
+        logits: Tensor = self.head(states)
+        return logits
+
+
+def encoder(text: bytes) -> Subject:
+    """A transformer of PyTorch's layers with dropout, on text."""
+    return language(text, lambda n_tokens: lambda: EncoderReader(n_tokens), lambda model, tokens: model(tokens))
 
 
 def of_transformers(
@@ -100,6 +124,7 @@ def x_transformer(text: bytes) -> Subject:
 
 MORE_TEXT_SUBJECTS: Mapping[str, Callable[[bytes], Subject]] = {
     "lstm": lstm,
+    "encoder": encoder,
     "gpt2": gpt2,
     "llama": llama,
     "x-transformer": x_transformer,

@@ -139,7 +139,13 @@ def test_a_model_without_hidden_matrices_is_left_to_adam(read_json: ReadJson) ->
     assert [row["steps"] > 0 for row in read_json("own_model", *given)["rows"]] == [True] * 4
 
 
-OF_TEXT = {"lstm": "torch", "gpt2": "transformers", "llama": "transformers", "x-transformer": "x_transformers"}
+OF_TEXT = {
+    "lstm": "torch",
+    "encoder": "torch",
+    "gpt2": "transformers",
+    "llama": "transformers",
+    "x-transformer": "x_transformers",
+}
 OF_DIGITS = ("logistic", "deep", "autoencoder", "resnet", "convnet", "depthwise", "mixer", "unet")
 OF_BOTH = (
     "residual", "bert", "Beit", "ConvNext", "DeiT", "MobileNetV2", "MobileViT", "RegNet", "Swin", "ViT", "Albert",
