@@ -57,6 +57,8 @@ def lstm(text: bytes) -> Subject:
 class EncoderReader(nn.Module):
     """PyTorch's own transformer layers with dropout and a causal mask, which predict the next token."""
 
+    mask: Tensor
+
     def __init__(self, n_tokens: int, width: int = 64) -> None:
         super().__init__()
         self.embedding, self.places = nn.Embedding(n_tokens, width), nn.Parameter(torch.zeros(CONTEXT, width))
