@@ -29,7 +29,13 @@ def dropout_mask(shape: Sequence[int], kept: float, seed: int | None = None) -> 
 
 def dropout(input: Tensor, p: float, mask: Tensor | None = None) -> Tensor:
     """The input with each number zeroed with the probability `p`, and the others divided by that of staying; by a
-    `mask` of such factors if there is one."""
+    `mask` of such factors if there is one.
+
+    Raises:
+        RuntimeError: `p` is no probability, as of PyTorch's own.
+    """
+    if not 0.0 <= p <= 1.0:
+        raise RuntimeError(f"dropout: expected a probability from 0 to 1, got {p}")
     if mask is None:
         mask = torch.empty_like(input) if input.is_meta else dropout_mask(input.shape, 1 - p)
     return input * mask.to(input.device, torch.result_type(input, 1.0))

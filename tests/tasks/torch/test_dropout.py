@@ -122,6 +122,13 @@ def test_gradients_flow_through_what_stays() -> None:
     assert set(gradient.flatten().tolist()) == {0.0, 2.0}
 
 
+@pytest.mark.parametrize("p", [-0.1, 1.1, float("nan")])
+def test_what_is_no_probability_is_refused(p: float) -> None:
+    for x in (X, X.to("meta")):
+        with pytest.raises(RuntimeError, match=f"dropout: expected a probability from 0 to 1, got {p}"):
+            dropout(x, p)
+
+
 def test_the_mode_says_what_native_dropout_kept() -> None:
     with PortableDraws():
         found, kept = torch.native_dropout(X, 0.5, True)

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from fedlearn.graphs.checks import Limits
-from fedlearn.graphs.graph import Argument, ArraySpec, Call, Constant, Dtype, Form, Graph, GraphError, Value
+from fedlearn.graphs.graph import Argument, ArraySpec, Call, Constant, Dtype, Form, Graph, GraphError, NonFinite, Value
 
 torch = pytest.importorskip("torch")
 
@@ -186,6 +186,9 @@ def test_operations_inside_a_call_are_counted() -> None:
         ("conv2d.default", (X, W, None, (1, 1), (0, 0), (1, 1), 1)),
         ("einsum.default", ("ij,jk", (X, X))),
         ("index.Tensor", (X, (X,))),
+        ("dropout.default", (X, 1.5)),
+        ("dropout.default", (X, -0.1)),
+        ("dropout.default", (X, NonFinite("nan"))),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(operator: str, arguments: tuple[Argument, ...]) -> None:
