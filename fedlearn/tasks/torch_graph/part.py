@@ -82,7 +82,7 @@ class GraphPart:
         self._threads: int | None = None
 
     def member_bytes(self) -> int:
-        return self._runner.extent.peak_bytes
+        return self._runner.member_bytes
 
     def load(self, weights: Float32Array) -> None:
         self._runner.load(weights)

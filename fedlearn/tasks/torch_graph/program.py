@@ -92,8 +92,14 @@ class Program:
         """Whether any call draws random numbers."""
         return bool(self._drawing)
 
+    @property
+    def drawn_bytes(self) -> int:
+        """Bytes of the random numbers of a group."""
+        return sum(form.n_bytes for _, form in self._drawing)
+
     def drawn(self, seed: int) -> Values:
-        """The random numbers of the group with this seed, by the names of the results of the calls that draw them."""
+        """The random numbers of the group with this seed as further rows, by the results of the calls that draw them,
+        whose names no column has."""
         device = self._device
         return {step.call.results[0]: step.drawn(form, seed).to(device) for step, form in self._drawing}
 

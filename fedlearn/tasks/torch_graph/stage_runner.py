@@ -73,6 +73,8 @@ class StageRunner:
         self._program = Program(stage, frozen)
         self.backward_bytes = self._program.fit(self.extent.forms, GRADIENT_MEMBERS * limits.max_bytes)
         """Bytes of memory that `backward` takes for results and derivatives."""
+        self.member_bytes = self.extent.peak_bytes + self._program.drawn_bytes
+        """Bytes of memory that a member takes without derivatives."""
         self._parameters: dict[str, Tensor] = dict(self._program.module.named_parameters())
         self._device, self._threads = torch.device("cpu"), 0
         self.load(np.zeros(sum(prod(spec.shape) for spec in stage.learned), dtype=np.float32))

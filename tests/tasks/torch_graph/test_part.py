@@ -11,7 +11,10 @@ from fedlearn.tasks.parts.objective import Values
 
 torch = pytest.importorskip("torch")
 
+from torch import nn  # noqa: E402
+
 from fedlearn.tasks.limits import SUM_BYTES, UNBOUNDED  # noqa: E402
+from fedlearn.tasks.torch.supervised import supervised  # noqa: E402
 from fedlearn.tasks.torch_graph.part import GraphPart  # noqa: E402
 from fedlearn.tasks.user.task_objective import TaskObjective  # noqa: E402
 from tests.tasks.torch_graph.shared import CUTS, N_PIECES, attachment, task, weights  # noqa: E402
@@ -54,6 +57,33 @@ def test_rows_are_those_of_the_group_whichever_members_come() -> None:
     assert {name: array.tobytes() for name, array in without[0].items()} == {
         name: array.tobytes() for name, array in without[1].items()
     }
+
+
+def dropping_part() -> GraphPart:
+    """Of a network that drops, with rows that are all alike."""
+    data = {"x": np.ones((64, 4), dtype=np.float32)}
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        shared = supervised(model, lambda m, rows: m(rows["x"]).square().mean(), data, batch_size=4).as_graph()
+    made = GraphPart(shared, (), 0, seed=SEED, device="cpu", max_bytes=UNBOUNDED)
+    made.load(np.linspace(-1.0, 1.0, made.layout.size, dtype=np.float32))
+    return made
+
+
+def test_what_a_part_draws_is_its_groups() -> None:
+    made, data = dropping_part(), {"x": np.ones((64, 4), dtype=np.float32)}
+
+    def losses_of(first_member: int, n_members: int = 2) -> list[float]:
+        trials = msgspec.structs.replace(TRIALS, first_member=first_member, n_members=n_members)
+        (whole,) = made.unperturbed(data, trials, {}, threads=1).values()
+        (found,) = made.members(data, trials, {}, threads=1).values()
+        return [float(whole), *found.tolist()]
+
+    first = losses_of(16, 8)
+    assert losses_of(20) == pytest.approx([first[0], *first[5:7]], rel=1e-5)
+    assert losses_of(24)[0] != pytest.approx(first[0], rel=1e-3)
+    assert made.member_bytes() >= 4 * (4 * 8 + made.layout.size)
 
 
 def test_each_part_holds_its_tensors_and_says_what_goes_on() -> None:
