@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
+import msgspec
 import numpy as np
 import pytest
 
 from fedlearn.coordination.people.roster import Held
-from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.attempts import Attempt, Move
+from fedlearn.es.snapshot import START, Snapshot
 from fedlearn.es.update import Update
 from fedlearn.runs.run import Run
 from fedlearn.server.training.recent import Outgoing
@@ -84,6 +86,18 @@ def test_start_and_updates_lead_to_the_servers_weights(trainer_of: TrainerOf, se
     assert outgoing[0][0] == Start(genesis.digest, begun, begun + 3, keeps_start)
     assert kinds(outgoing[1:]) == [Update] * 3
     assert rebuilt(trainer.run, outgoing) == trainer.replica.digest
+
+
+def test_who_comes_after_a_run_has_settled_begins_with_first_weights_too(trainer_of: TrainerOf) -> None:
+    trainer = trainer_of(fit_task(start=WIDE), restarts=1)
+    moves: tuple[Move, ...] = ("on", "settle", "on")
+    for step, move in enumerate(moves):
+        attempt = Attempt(1, 0, move=move)
+        update = msgspec.structs.replace(update_of(trainer.run, step), attempt=attempt)
+        trainer.append(update)
+        trainer.apply(update)
+    assert START not in trainer.replica.slots
+    assert rebuilt(trainer.run, trainer.weights_messages(may_replay=True)) == trainer.replica.digest
 
 
 def test_resumed_server_sends_the_start_too(trainer_of: TrainerOf) -> None:
