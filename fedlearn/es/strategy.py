@@ -169,7 +169,7 @@ def ask(
     if strategy.perturbation.space != "nothing":
         return population
     if strategy.attempts.restarts and (attempt := _attempt_by_gradients(last, step)) is not None:
-        optimizer = _with_rate(population.optimizer, LOWER ** (1 - attempt.number))
+        optimizer = population.optimizer.lowered(LOWER ** (attempt.number - 1))
         population = msgspec.structs.replace(population, attempt=attempt, optimizer=optimizer)
     is_slow = member_s > 0.0 and line_step_s >= FAST_LINE_STEP_S
     wanted = GRADIENT_LINE_SHARE * line_step_s / (member_s * strategy.population_limit) if is_slow else 0.0

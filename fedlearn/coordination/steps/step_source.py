@@ -135,8 +135,7 @@ class OwnSteps:
         self._standstill.took(closed.report.loss)
         if number != LATE.stop - 1:
             return closed
-        rate, restarts = self._strategy.optimizer.learning_rate, self._strategy.attempts.restarts
-        attempt, news = judged(attempt, self._standstill, restarts=restarts, learning_rate=rate)
+        attempt, news = judged(attempt, self._standstill, self._strategy)
         return msgspec.structs.replace(closed, update=msgspec.structs.replace(update, attempt=attempt), news=news)
 
 

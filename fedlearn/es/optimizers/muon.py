@@ -10,8 +10,9 @@ products are then integers, the same in whatever order and by whatever instructi
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, final
+from typing import Annotated, ClassVar, Self, final
 
+import msgspec
 import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
@@ -37,6 +38,8 @@ EXACT_TERMS = 2**24 // LEVELS**2
 LONGEST_SIDE = 2**17
 """The longest side of matrices for which the core's sums have room."""
 
+MOST_MATRIX_RATE = 1000.0
+
 SMALLEST = 1e-30
 """Matrices of which no element is larger have no direction: numbers this small stop being exact."""
 
@@ -50,7 +53,7 @@ class Muon(Optimizer, frozen=True, array_like=True, tag="muon"):
     by_matrix: ClassVar[bool] = True
 
     matrix_rate: Annotated[
-        float, Meta(description="the rate of matrices, as a multiple of learning_rate", ge=0, le=1000)
+        float, Meta(description="the rate of matrices, as a multiple of learning_rate", ge=0, le=MOST_MATRIX_RATE)
     ] = 1.5
     momentum: float = 0.9
     beta1: float = 0.9
@@ -58,6 +61,11 @@ class Muon(Optimizer, frozen=True, array_like=True, tag="muon"):
     vector_rate: Annotated[
         float, Meta(description="the rate of biases and other vectors, as a multiple of learning_rate", ge=0, le=1000)
     ] = 1.0
+
+    def lowered(self, factor: float) -> Self:
+        """The same with a lower rate for all but hidden matrices, whose steps have a length of their own."""
+        lower = super().lowered(factor)
+        return msgspec.structs.replace(lower, matrix_rate=min(self.matrix_rate * factor, MOST_MATRIX_RATE))
 
     @property
     def slots(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The interface between a replica and its optimizer."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import msgspec
 
@@ -90,6 +90,10 @@ class Optimizer(msgspec.Struct, frozen=True, array_like=True):
     def slots(self) -> tuple[str, ...]:
         """Names of the arrays that the optimizer keeps, each as long as the weights and zero at first."""
         return ()
+
+    def lowered(self, factor: float) -> Self:
+        """The same with a lower learning rate, by this factor, for what the first steps moved too far."""
+        return msgspec.structs.replace(self, learning_rate=self.learning_rate / factor)
 
     def advanced(self, numbers: Numbers) -> dict[str, float]:
         """The running numbers that a step uses and leaves behind, from those before it; before the first step there are

@@ -2,9 +2,23 @@ import re
 from collections.abc import Iterable
 
 import pytest
+from msgspec.structs import replace
 
 from fedlearn.coordination.steps.standstill import LATE, MOSTLY, StandstillWatch, judged
-from fedlearn.es.attempts import Attempt
+from fedlearn.es.attempts import Attempt, Attempts
+from fedlearn.es.optimizers import Sgd
+from fedlearn.es.optimizers.muon import Muon
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.strategy import Strategy
+
+STRATEGY = Strategy(
+    perturbation=Perturbation(0.0, 0, "nothing"),
+    group_size=1,
+    population_limit=1,
+    optimizer=Sgd(0.03, 0.0),
+    fitness_shaping="normalized",
+    attempts=Attempts(restarts=2),
+)
 
 
 def watched(losses: Iterable[float | None]) -> StandstillWatch:
@@ -45,17 +59,24 @@ def test_a_loss_that_falls_or_cannot_be_judged_does_not_stand(losses: list[float
     assert not watched(losses).stands
 
 
+def test_a_loss_that_falls_by_less_than_a_hundredth_stands() -> None:
+    assert watched([2.0] * LATE.start + [1.985] * 30).stands
+    assert not watched([2.0] * LATE.start + [1.975] * 30).stands
+    assert watched([-2.0] * 3 + [2.0] * 67 + [-0.5] * 30).stands
+    assert not watched([2.0] * LATE.start + [-0.5] * 30).stands
+
+
 def test_a_loss_that_rose_and_came_back_stands() -> None:
     assert watched([2.3] * 3 + [60.0] * 40 + [2.3] * 57).stands
 
 
 def test_a_run_that_may_not_begin_again_is_told_what_helps() -> None:
-    assert judged(None, watched(STANDING), restarts=0, learning_rate=0.03) == (
+    assert judged(None, watched(STANDING), STRATEGY) == (
         None,
         "the loss is 2.3 after 100 steps, no lower than before; if steps are too long, learning_rate = 0.01 in place "
         "of 0.03 helps",
     )
-    assert judged(None, watched([1.0]), restarts=0, learning_rate=0.03) == (None, "")
+    assert judged(None, watched([1.0]), STRATEGY) == (None, "")
 
 
 @pytest.mark.parametrize(
@@ -66,8 +87,8 @@ def test_a_run_that_may_not_begin_again_is_told_what_helps() -> None:
             Attempt(1, 0),
             STANDING,
             "keep",
-            "the loss is 2.3 after 100 steps, no lower than before; so many are tried with learning_rate = 0.01 in "
-            "place of 0.03, from the first weights",
+            "the loss is 2.3 after 100 steps, no lower than before; so many are tried from the first weights "
+            "with learning_rate = 0.01 in place of 0.03",
         ),
         (
             Attempt(2, 101, best=2.6),
@@ -79,7 +100,7 @@ def test_a_run_that_may_not_begin_again_is_told_what_helps() -> None:
             Attempt(2, 101, best=2.3),
             STANDING,
             "anew",
-            "with learning_rate = 0.01 it is no lower after 100 steps; so many are tried with learning_rate = 0.0033",
+            "with learning_rate = 0.01 it is no lower after 100 steps; so many are tried with 0.0033",
         ),
         (
             Attempt(3, 201, best=2.3),
@@ -94,9 +115,15 @@ def test_a_run_that_may_not_begin_again_is_told_what_helps() -> None:
 def test_what_follows_an_attempt_is_what_its_losses_say(
     attempt: Attempt, losses: list[float | None], move: str, news: str
 ) -> None:
-    followed, told = judged(attempt, watched(losses), restarts=2, learning_rate=0.03)
+    followed, told = judged(attempt, watched(losses), STRATEGY)
     assert followed is not None
     best = 2.3 if move == "keep" else attempt.best
     assert followed == Attempt(attempt.number, attempt.began, best=best, move=followed.move)
     assert followed.move == move
     assert re.fullmatch(news, told)
+
+
+def test_it_is_told_that_hidden_matrices_keep_their_rate() -> None:
+    strategy = replace(STRATEGY, optimizer=Muon(0.03))
+    _, told = judged(Attempt(1, 0), watched(STANDING), strategy)
+    assert told.endswith("learning_rate = 0.01 in place of 0.03 for all but hidden matrices")

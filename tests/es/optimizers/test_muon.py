@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedlearn.es.layout import Float32Array
-from fedlearn.es.optimizers import Adam, Optimizer, TensorStep, exact_arithmetic
+from fedlearn.es.optimizers import Adam, Optimizer, Sgd, TensorStep, exact_arithmetic
 from fedlearn.es.optimizers.muon import EXACT_TERMS, POLYNOMIALS, Muon, nearest_orthogonal
 
 MUON = Muon(0.01)
@@ -143,3 +143,11 @@ def test_every_machine_finds_these_matrices() -> None:
     # No normal numbers: their last bit is up to a machine's logarithm.
     found = orthogonal(np.random.default_rng(3).integers(-(2**20), 2**20, (3, 48, 80)).astype(np.float32))
     assert blake3(found.astype("<f4").tobytes()).hexdigest()[:16] == "a679f1336c41b9f7"
+
+
+def test_a_lower_rate_leaves_hidden_matrices_as_they_are() -> None:
+    muon = Muon(0.04, matrix_rate=1.5, vector_rate=0.3)
+    lower = muon.lowered(4.0)
+    assert (lower.learning_rate, lower.matrix_rate, lower.vector_rate) == (0.01, 6.0, 0.3)
+    assert muon.lowered(1e9).matrix_rate == 1000.0
+    assert Sgd(0.04, 0.5).lowered(4.0) == Sgd(0.01, 0.5)

@@ -72,8 +72,8 @@ def test_a_run_with_too_long_steps_begins_again_and_learns_and_all_replicas_with
     assert not {START, BEST} & set(stage.trainer.replica.slots)
     assert history.replay(reopened(stage.run)).holding.replica.digest == stage.trainer.replica.digest
     assert [told for told in stage.swarm.notices if "100 steps" in told] == [
-        "the loss is 1.5 after 100 steps, no lower than before; so many are tried with learning_rate = 0.67 in place "
-        "of 2, from the first weights",
+        "the loss is 1.5 after 100 steps, no lower than before; so many are tried from the first weights with "
+        "learning_rate = 0.67 in place of 2",
         "with learning_rate = 0.67 the loss is 1 after 100 steps; the run goes on so",
     ]
 
