@@ -207,7 +207,8 @@ def typed_providers(folder: Path, epochs: int) -> str:
 def test_scripts_of_providers_train_as_they_stand(tmp_path: Path) -> None:
     from fedlearn.compat import model_fusion
 
-    said = typed_providers(tmp_path, epochs=6)
+    # A loop of PyTorch's with the same dropout is at 0.86 to 0.89 after 6 epochs, and at 0.95 to 0.96 after 20.
+    said = typed_providers(tmp_path, epochs=8)
     assert float(re.findall(r"^Accuracy: (\S+)$", said, flags=re.M)[0]) >= 0.85
     state = torch.load(model_fusion(cluster_id=0, folder=tmp_path))
     assert state["bn_1.running_var"].shape == (16,)
