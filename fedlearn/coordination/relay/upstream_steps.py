@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedlearn.coordination.leases.lease import Lease
 from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.people.roster import Party
-from fedlearn.coordination.steps.closing import ClosedStep, StepPace, report_of
+from fedlearn.coordination.steps.closing import ClosedStep, StepPace, news_of, report_of
 from fedlearn.coordination.steps.middle import group_means, middle_mean
 from fedlearn.coordination.steps.report import StepReport
 from fedlearn.coordination.work.slices import MAX_SLICE_MEMBERS, SLICE_S
@@ -124,7 +124,8 @@ class UpstreamSteps:
         step, self.step = self.step, None
         if step is None:
             return ClosedStep(update, StepReport(step=update.step, loss=None, members=update.n_members, volunteers=0))
-        return ClosedStep(update, report_of(step, update, middle_mean(self._means), now=now))
+        report = report_of(step, update, middle_mean(self._means), now=now)
+        return ClosedStep(update, report, news=news_of(step, update))
 
     def hand_up(self, now: float, *, exchange_s: float = 0.0, n_machines: int = 1) -> list[Result]:
         """The results that have come without gaps since the last time, if it is time for them.

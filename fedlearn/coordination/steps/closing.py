@@ -58,7 +58,14 @@ def close_step(
     )
     loss = middle_mean(group_means(losses, step.population.group_size))
     report = report_of(step, update, loss, now=now)
-    return ClosedStep(update, report, problem=watch.took(losses), is_alarming=watch.is_alarmed)
+    news = news_of(step, update)
+    return ClosedStep(update, report, problem=watch.took(losses), is_alarming=watch.is_alarmed, news=news)
+
+
+def news_of(step: OpenStep, update: Update) -> str:
+    """What an attempt by noise tells of the step that `update` ends; attempts by gradients are judged elsewhere."""
+    is_noise = step.population.perturbation.space != "nothing"
+    return update.attempt.news if is_noise and update.attempt is not None else ""
 
 
 def report_of(step: OpenStep, update: Update, loss: float | None, *, now: float) -> StepReport:

@@ -146,8 +146,8 @@ class StepLoop:
             # Whoever joined while the step was open had no Assignment of it, which brings the block.
             effects += send_block(volunteer, update.block)
         effects.append(Broadcast(tuple(volunteer.peer for volunteer in followers), update))
-        if news := closed.news or (update.attempt.news if update.attempt is not None else ""):
-            effects.append(Notice(news))
+        if closed.news:
+            effects.append(Notice(closed.news))
         return [*effects, *self.open_next(now), ApplyUpdate(update)]
 
     def abandon(self) -> None:

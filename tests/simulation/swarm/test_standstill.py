@@ -76,6 +76,7 @@ def test_a_run_with_too_long_steps_begins_again_and_learns_and_all_replicas_with
         "learning_rate = 0.67 in place of 2",
         "with learning_rate = 0.67 the loss is 1 after 100 steps; the run goes on so",
     ]
+    assert not any("target_loss" in told for told in stage.swarm.notices), "which gradients have none of"
 
 
 def test_a_server_that_was_stopped_goes_on_in_the_same_attempt(tmp_path: Path, stage_of: StageOf) -> None:
