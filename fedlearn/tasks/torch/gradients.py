@@ -89,14 +89,16 @@ def loss_gradients(
             first = len(losses)
             size = batching.size(n_groups - first) if seed is None else 1
             started = now() if batching.is_timed(size) else None
-            some = between(rows, first, first + size)
-            if more is not None:
-                some |= stacked([more(group) for group in range(first, first + size)])
-            found = _together(loss, parameters, some, size) if size > 1 else None
-            if found is None:
-                found = _one_by_one(loss, parameters, some, size)
-                if size > 1:
+            numbers = range(first, first + size)
+            further = [more(number) for number in numbers] if more is not None else []
+            found = None
+            if size > 1:
+                some = between(rows, first, first + size) | (stacked(further) if further else {})
+                if (found := _together(loss, parameters, some, size)) is None:
                     batching.refuse()
+            if found is None:
+                groups = [pick(rows, number) | its for number, its in zip(numbers, further or [{}] * size, strict=True)]
+                found = _one_by_one(loss, parameters, groups)
             if started is not None:
                 batching.took(size, now() - started)
             losses += found[0]
@@ -129,12 +131,12 @@ def _together(loss: Loss, parameters: Sequence[Tensor], rows: Rows, size: int) -
     return (found, gradient) if len(found) == size and are_finite(gradient) else None
 
 
-def _one_by_one(loss: Loss, parameters: Sequence[Tensor], rows: Rows, size: int) -> tuple[list[float], Tensor]:
+def _one_by_one(loss: Loss, parameters: Sequence[Tensor], groups: Sequence[Rows]) -> tuple[list[float], Tensor]:
     """The losses of some groups and the sum of their gradients, one after another."""
-    losses, total = _alone(loss, parameters, pick(rows, 0))
-    for number in range(1, size):
-        more, gradient = _alone(loss, parameters, pick(rows, number))
-        losses, total = losses + more, total.add_(gradient)
+    losses, total = _alone(loss, parameters, groups[0])
+    for rows in groups[1:]:
+        found, gradient = _alone(loss, parameters, rows)
+        losses, total = losses + found, total.add_(gradient)
     return losses, total
 
 
