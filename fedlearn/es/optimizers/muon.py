@@ -39,6 +39,7 @@ LONGEST_SIDE = 2**17
 """The longest side of matrices for which the core's sums have room."""
 
 MOST_MATRIX_RATE = 1000.0
+"""The greatest rate of matrices as a multiple of the learning rate."""
 
 SMALLEST = 1e-30
 """Matrices of which no element is larger have no direction: numbers this small stop being exact."""

@@ -8,17 +8,9 @@ from fedlearn.coordination.steps.standstill import LATE, MOSTLY, StandstillWatch
 from fedlearn.es.attempts import Attempt, Attempts
 from fedlearn.es.optimizers import Sgd
 from fedlearn.es.optimizers.muon import Muon
-from fedlearn.es.perturbation import Perturbation
-from fedlearn.es.strategy import Strategy
+from tests.coordination.steps.test_step_source import GRADIENTS
 
-STRATEGY = Strategy(
-    perturbation=Perturbation(0.0, 0, "nothing"),
-    group_size=1,
-    population_limit=1,
-    optimizer=Sgd(0.03, 0.0),
-    fitness_shaping="normalized",
-    attempts=Attempts(restarts=2),
-)
+STRATEGY = replace(GRADIENTS, optimizer=Sgd(0.03, 0.0), attempts=Attempts(restarts=2))
 
 
 def watched(losses: Iterable[float | None]) -> StandstillWatch:
