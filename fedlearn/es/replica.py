@@ -52,12 +52,6 @@ class Replica:
             ValueError: the snapshot is of another layout, or this layout is no part of the whole.
         """
         slots = snapshot.whole_slots(layout)
-        for name, array in (("weights", snapshot.weights), *slots.items()):
-            if array.shape != (layout.size,) or array.dtype != np.float32:
-                raise ValueError(
-                    f"{name}: expected float32 [{layout.size}], got {array.dtype} {list(array.shape)}; "
-                    "was the checkpoint made for another model?"
-                )
         self.layout = layout
         self._whole = whole or layout
         self._rows = self._whole.row_intervals(layout)
@@ -165,16 +159,20 @@ class Replica:
         if move in ("anew", "back"):
             self.numbers = {}
             for name in update.optimizer.slots:
-                self.slots[name][:] = 0.0
+                del self.slots[name]
+            self._add_slots(update.optimizer)
         if move == "settle":
             for name in (BEST,) if update.decay_towards == "start" else (BEST, START):
                 self.slots.pop(name, None)
 
     def _add_slots(self, optimizer: Optimizer) -> None:
-        """Makes the slots that the optimizer needs and that are not there yet."""
+        """Makes the slots that the optimizer needs and that are not there yet.
+
+        They come from the system as zeros, so where a step neither reads nor writes them, they take no memory.
+        """
         for name in optimizer.slots:
             if name not in self.slots:
-                self.slots[name] = np.zeros_like(self.weights)
+                self.slots[name] = np.zeros(self.layout.size, dtype=np.float32)
 
     def _renormalize(self, renormalization: Renormalization) -> None:
         """Renews mean and deviation of what members observe."""

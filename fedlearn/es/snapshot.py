@@ -52,27 +52,39 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag=17, eq=False):
                 slots[name] = np.concatenate([slot[:0], *(parts[n] for n, kept in enumerate(is_kept) if kept)])
         return msgspec.structs.replace(self, slots=slots, zeros=zeros, is_start=is_start)
 
+    def check(self, layout: ParameterLayout) -> None:
+        """Checks that the arrays are those of this layout.
+
+        Raises:
+            ValueError: they are not.
+        """
+        for name, idle in self.zeros.items():
+            if name not in self.slots or not {*idle} <= {*range(len(layout.tensors))}:
+                raise ValueError(f"zeros: expected numbers of tensors by a slot's name, got {idle[:9]} of {name!r}")
+        for name, array in (("weights", self.weights), *self.slots.items()):
+            left_out = {*self.zeros.get(name, ())}
+            length = sum(tensor.size for number, tensor in enumerate(layout.tensors) if number not in left_out)
+            if array.shape != (length,) or array.dtype != np.float32:
+                without = f" and {len(left_out)} tensors of zeros" if left_out else ""
+                raise ValueError(
+                    f"{name}: expected float32 [{length}]{without}, got {array.dtype} {list(array.shape)}; "
+                    "was the checkpoint made for another model?"
+                )
+
     def whole_slots(self, layout: ParameterLayout) -> dict[str, Float32Array]:
         """Copies of the slots, with what was left out.
 
         Raises:
-            ValueError: what was left out is no part of the layout, or leaves another length.
+            ValueError: the snapshot is of another layout.
         """
+        self.check(layout)
         whole = {name: slot.copy() for name, slot in self.slots.items() if name not in self.zeros}
         if self.is_start:
             whole[START] = self.weights.copy()
         for name, idle in self.zeros.items():
-            if name not in self.slots or not {*idle} <= {*range(len(layout.tensors))}:
-                raise ValueError(f"zeros: expected numbers of tensors by a slot's name, got {idle[:9]} of {name!r}")
-            given, left_out = self.slots[name], {*idle}
-            whole[name] = np.zeros(layout.size, dtype=np.float32)
-            kept = [part for number, part in enumerate(layout.split(whole[name]).values()) if number not in left_out]
-            ends = np.cumsum([0, *(part.size for part in kept)])
-            if given.shape != (ends[-1],):
-                raise ValueError(
-                    f"{name}: expected float32 [{ends[-1]}] and {len(left_out)} tensors of zeros, "
-                    f"got {list(given.shape)}"
-                )
-            for part, first in zip(kept, ends, strict=False):
-                part.reshape(-1)[:] = given[first : first + part.size]
+            whole[name], first, left_out = np.zeros(layout.size, dtype=np.float32), 0, {*idle}
+            for number, part in enumerate(layout.split(whole[name]).values()):
+                if number not in left_out:
+                    part.reshape(-1)[:] = self.slots[name][first : first + part.size]
+                    first += part.size
         return whole

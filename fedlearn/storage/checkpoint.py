@@ -1,9 +1,10 @@
 """Checkpoints: each is a Snapshot in a safetensors file, which anything that reads safetensors can open.
 
 The weights are the tensors of the layout, under their names and in their shapes; the optimizer's slots are flat and
-named `optimizer/<slot>`. The header's metadata holds the rest as text: step, digest (hexadecimal), numbers (JSON, each
-exact by `float.hex`), layout, config and the run's origin (JSON), the last Update without its members (hexadecimal;
-empty before the first step), and a checksum of everything, since safetensors has none.
+named `optimizer/<slot>`, without what a condensed Snapshot leaves out of them. The header's metadata holds the rest as
+text: step, digest (hexadecimal), numbers (JSON, each exact by `float.hex`), what is left out of the slots, layout,
+config and the run's origin (JSON), the last Update without its members (hexadecimal; empty before the first step), and
+a checksum of everything, since safetensors has none.
 """
 
 from pathlib import Path
@@ -68,11 +69,13 @@ class Checkpoint(msgspec.Struct, frozen=True, eq=False):
 
 
 def write_checkpoint(path: Path, snapshot: Snapshot, last: Update | None, context: Context) -> None:
-    """Writes a checkpoint as a whole or not at all.
+    """Writes a checkpoint of a snapshot, from which nothing is left out, as a whole or not at all.
 
     Raises:
         StorageError: the disk refuses.
     """
+    layout = _layout_of(context.layout)
+    snapshot = snapshot.condensed(layout)
     # The file gets the bytes as they lie in memory, which is the wrong order for a reversed view, for instance.
     weights, *slots = [np.ascontiguousarray(array) for array in (snapshot.weights, *snapshot.slots.values())]
     named = dict(zip(snapshot.slots, slots, strict=True))
@@ -80,11 +83,13 @@ def write_checkpoint(path: Path, snapshot: Snapshot, last: Update | None, contex
         "step": str(snapshot.step),
         "digest": snapshot.digest.hex(),
         "numbers": msgspec.json.encode({name: number.hex() for name, number in snapshot.numbers.items()}).decode(),
+        "zeros": msgspec.json.encode(snapshot.zeros).decode(),
+        "is_start": msgspec.json.encode(snapshot.is_start).decode(),
         "last": encode(_without_members(last)).hex() if last is not None else "",
         **msgspec.structs.asdict(context),
     }
     metadata["checksum"] = _checksum(metadata, weights, named)
-    write_tensors(path, _layout_of(metadata), weights, metadata, slots=named)
+    write_tensors(path, layout, weights, metadata, slots=named)
 
 
 def save_checkpoint(run: RunFolder, snapshot: Snapshot, last: Update | None, context: Context) -> Path:
@@ -110,7 +115,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})
-        weights, slots = read_tensors(path, _layout_of(metadata))
+        layout = _layout_of(metadata["layout"])
+        weights, slots = read_tensors(path, layout)
         checksum = metadata.pop("checksum")
         if checksum != _checksum(metadata, weights, slots):
             raise StorageError(
@@ -123,7 +129,10 @@ def read_checkpoint(path: Path) -> Checkpoint:
             weights=weights,
             slots=slots,
             numbers={name: float.fromhex(number) for name, number in numbers.items()},
+            zeros=msgspec.json.decode(metadata["zeros"], type=dict[str, list[int]]),
+            is_start=msgspec.json.decode(metadata["is_start"], type=bool),
         )
+        snapshot.check(layout)
         last = decode(bytes.fromhex(metadata["last"]), Update) if metadata["last"] else None
         return Checkpoint(path, snapshot, last, metadata["origin"])
     except _UNREADABLE as error:
@@ -183,8 +192,8 @@ def _without_members(update: Update) -> Update:
     return msgspec.structs.replace(update, spans=(), utilities=update.utilities[:0], estimate=NO_ESTIMATE)
 
 
-def _layout_of(metadata: dict[str, str]) -> ParameterLayout:
-    return msgspec.json.decode(metadata["layout"], type=ParameterLayout)
+def _layout_of(text: str) -> ParameterLayout:
+    return msgspec.json.decode(text, type=ParameterLayout)
 
 
 def _checksum(metadata: dict[str, str], weights: Float32Array, slots: dict[str, Float32Array]) -> str:

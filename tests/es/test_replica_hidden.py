@@ -1,5 +1,8 @@
 """Hidden matrices in a replica: steps of tensors that depend on whole matrices."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -23,6 +26,11 @@ LAYOUT = ParameterLayout(
 )
 WEIGHTS = np.linspace(-1, 1, LAYOUT.size, dtype=np.float32)
 MUON = Muon(0.01)
+RESIDENT = Path("/proc/self/statm")
+
+
+def resident_bytes() -> int:
+    return int(RESIDENT.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def replica(layout: ParameterLayout = LAYOUT, *, threads: int = 1) -> Replica:
@@ -72,6 +80,18 @@ def test_state_goes_on_from_a_snapshot() -> None:
     for each in (through, again):
         each.apply(update_of(1, optimizer=MUON))
     assert again.digest == through.digest
+
+
+@pytest.mark.skipif(not RESIDENT.exists(), reason="the memory of a process is Linux's to tell")
+def test_second_moments_of_hidden_matrices_take_no_memory() -> None:
+    layout = ParameterLayout((TensorSpec("hidden", (2**15, 128), n_hidden=2**8), TensorSpec("bias", (128,))))
+    estimate, weights = np.zeros(layout.size, dtype=np.int32), np.zeros(layout.size, dtype=np.float32)
+    own = Replica(layout, genesis(layout, weights, threads=1), seed=99, row_masks=lambda _: None, threads=1)
+    before = resident_bytes()
+    own.take(update_of(0, optimizer=MUON), estimate)
+    assert len(own.digest) == 8
+    assert resident_bytes() - before < 1.5 * weights.nbytes
+    assert own.slots["second_moment"].nbytes == weights.nbytes
 
 
 def test_other_optimizers_do_not_see_hidden_matrices() -> None:

@@ -83,11 +83,15 @@ def test_minus_zero_is_no_zero() -> None:
     ("slot", "zeros", "message"),
     [
         (HELD[:5], {"some": [0]}, ""),
-        (HELD[:5], {"some": [1]}, r"some: expected float32 \[6\] and 1 tensors of zeros, got \[5\]"),
-        (HELD[:4], {"some": [0]}, r"some: expected float32 \[5\] and 1 tensors of zeros, got \[4\]"),
+        (HELD[:5], {"some": [1]}, r"some: expected float32 \[6\] and 1 tensors of zeros, got float32 \[5\]"),
+        (HELD[:4], {"some": [0]}, r"some: expected float32 \[5\] and 1 tensors of zeros, got float32 \[4\]"),
         (HELD[:5], {"some": [0, 3]}, r"zeros: expected numbers of tensors by a slot's name, got \[0, 3\] of 'some'"),
         (HELD[:5], {"other": [0]}, r"zeros: expected numbers of tensors by a slot's name, got \[0\] of 'other'"),
-        (HELD[:5].reshape(5, 1), {"some": [0]}, r"some: expected float32 \[5\] and 1 tensors of zeros, got \[5, 1\]"),
+        (
+            HELD[:5].reshape(5, 1),
+            {"some": [0]},
+            r"some: expected float32 \[5\] and 1 tensors of zeros, got float32 \[5, 1\]",
+        ),
     ],
 )
 def test_what_is_left_out_must_be_of_the_layout(

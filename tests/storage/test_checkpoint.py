@@ -1,14 +1,17 @@
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import safetensors.numpy
 from safetensors import safe_open
 
-from fedlearn.es.snapshot import Snapshot
+from fedlearn.es.layout import ParameterLayout
+from fedlearn.es.snapshot import START, Snapshot
 from fedlearn.storage.checkpoint import (
     KEPT_CHECKPOINTS,
     Context,
+    _checksum,
     latest_checkpoint,
     load_metadata,
     read_checkpoint,
@@ -16,6 +19,7 @@ from fedlearn.storage.checkpoint import (
     write_checkpoint,
 )
 from fedlearn.storage.durable import StorageError
+from fedlearn.storage.named_tensors import write_tensors
 from fedlearn.storage.runs import RunFolder, create_run
 from fedlearn.wire.encoding.codec import encode
 from tests.storage.journals import layout_text, update_of
@@ -73,6 +77,36 @@ def test_a_snapshot_without_slots_and_numbers_reads_back(run: RunFolder) -> None
     bare = Snapshot(3, bytes(8), np.ones(5, np.float32), {}, {})
     write_checkpoint(run.genesis, bare, None, CONTEXT)
     assert encode(read_checkpoint(run.genesis).snapshot) == encode(bare)
+
+
+def test_zeros_of_slots_and_first_weights_take_no_place(run: RunFolder) -> None:
+    values = np.array([1.0, 2.0, 3.0, 4.0, 5.0], np.float32)
+    slots = {START: values.copy(), "first_moment": values, "second_moment": np.array([0, 0, 0, 0, 5], np.float32)}
+    write_checkpoint(run.genesis, Snapshot(3, bytes(8), values, slots, {}), None, CONTEXT)
+    stored = safetensors.numpy.load_file(run.genesis)
+    assert {name: tensor.size for name, tensor in stored.items() if name.startswith("optimizer/")} == {
+        "optimizer/first_moment": 5,
+        "optimizer/second_moment": 1,
+    }
+    found = read_checkpoint(run.genesis).snapshot.whole_slots(msgspec.json.decode(LAYOUT, type=ParameterLayout))
+    assert {name: slot.tolist() for name, slot in found.items()} == {name: s.tolist() for name, s in slots.items()}
+
+
+@pytest.mark.parametrize(
+    "zeros", ["{}", '{"second_moment":[1]}', '{"second_moment":[0,1]}', '{"third":[]}', '{"second_moment":0}']
+)
+def test_what_is_left_out_must_be_of_the_layout(run: RunFolder, zeros: str) -> None:
+    values = np.ones(5, np.float32)
+    slots = {"second_moment": np.array([0, 0, 0, 0, 5], np.float32)}
+    write_checkpoint(run.genesis, Snapshot(3, bytes(8), values, slots, {}), None, CONTEXT)
+    with safe_open(run.genesis, framework="numpy") as file:
+        metadata = {**file.metadata(), "zeros": zeros}
+    del metadata["checksum"]
+    slots = {"second_moment": slots["second_moment"][4:]}
+    metadata["checksum"] = _checksum(metadata, values, slots)
+    write_tensors(run.genesis, msgspec.json.decode(LAYOUT, type=ParameterLayout), values, metadata, slots=slots)
+    with pytest.raises(StorageError, match="expected a checkpoint of this version of fedlearn: "):
+        read_checkpoint(run.genesis)
 
 
 def test_configuration_and_layout_are_read_back(run: RunFolder) -> None:

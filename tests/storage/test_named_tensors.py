@@ -20,7 +20,7 @@ WEIGHTS = np.arange(9, dtype=np.float32)
 
 
 def test_flat_weights_are_read_back_from_their_tensors(tmp_path: Path) -> None:
-    slots = {"second": WEIGHTS * 2, "first": WEIGHTS * 3}
+    slots = {"second": WEIGHTS * 2, "first": WEIGHTS * 3, "shorter": WEIGHTS[:4], "of nothing": WEIGHTS[:0]}
     write_tensors(tmp_path / "file", LAYOUT, WEIGHTS, {"step": "7"}, slots=slots)
     weights, found = read_tensors(tmp_path / "file", LAYOUT)
     assert weights.tolist() == WEIGHTS.tolist()
@@ -71,7 +71,10 @@ def test_name_that_the_file_needs_itself_is_refused(tmp_path: Path, name: str) -
         ({"a": np.zeros((3, 1), np.float32)}, r"a: expected F32 \[3\], got F32 \[3, 1\]"),
         ({"a": np.zeros(3)}, r"a: expected F32 \[3\], got F64 \[3\]"),
         ({"a": np.zeros(3, np.float32), "b": np.zeros(3, np.float32)}, "b: expected a tensor of the layout"),
-        ({"a": np.zeros(3, np.float32), "optimizer/b": np.zeros(2, np.float32)}, r"optimizer/b: expected F32 \[3\]"),
+        ({"a": np.zeros(3, np.float32), "optimizer/b": np.zeros(4, np.float32)}, r"optimizer/b: expected F32 \[3\]"),
+        ({"a": np.zeros(3, np.float32), "optimizer/b": np.zeros((1, 2), np.float32)}, r"b: expected F32 \[3\]"),
+        ({"a": np.zeros(3, np.float32), "optimizer/b": np.zeros((), np.float32)}, r"b: expected F32 \[3\]"),
+        ({"a": np.zeros(3, np.float32), "optimizer/b": np.zeros(3)}, r"b: expected F32 \[3\], got F64"),
     ],
 )
 def test_other_tensors_than_the_layouts_are_refused(
