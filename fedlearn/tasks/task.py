@@ -32,6 +32,10 @@ MOST_GROUPS = 64
 """The most groups whose gradients are computed together."""
 
 
+ROWS_BY_LOSSES = 8
+"""Rows of a group with which runs by losses learn most in their time: a loss of more rows is one number, too."""
+
+
 class Batch(msgspec.Struct, frozen=True, eq=False):
     """The rows and seeds that some groups are given; the members of a group share them."""
 
@@ -90,6 +94,8 @@ class Task(ABC):
     """Held-out rows for `evaluate`, with the columns of `data`."""
     batch_size: int = 1
     """Number of rows of data that each group sees in a step."""
+    batch_size_by_losses: int = 0
+    """The same in a run by losses, where it is another; 0 where it is not."""
     scales: Mapping[str, float] = MappingProxyType({})
     """Factors on sigma and learning rate of the tensors whose name contains the key; the first match counts."""
     reads: Mapping[str, str] = MappingProxyType({})
@@ -167,8 +173,8 @@ class Task(ABC):
         """Lines that explain how members run on this machine; empty if there is only one possibility."""
         return ""
 
-    def as_graph(self) -> bytes:
-        """The task as data, from which the kind `graph` makes a task again.
+    def as_graph(self, *, batch_size: int = 0) -> bytes:  # noqa: ARG002
+        """The task as data, from which the kind `graph` makes a task again, for so many rows; 0 means its own number.
 
         Raises:
             ValueError: the task is code, which does not travel.

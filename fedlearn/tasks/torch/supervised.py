@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.blocks import Columns, n_rows
 from fedlearn.tasks.signatures import check_takes
-from fedlearn.tasks.task import Batch, LossGradients, Members, Setting
+from fedlearn.tasks.task import ROWS_BY_LOSSES, Batch, LossGradients, Members, Setting
 from fedlearn.tasks.torch.dropout import PortableDraws
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.members.refusals import refuse_module
@@ -24,6 +24,9 @@ Rows = dict[str, Tensor]
 """Some rows of each column, [rows, ...]."""
 Judge = Callable[[nn.Module, Rows], Tensor | float]
 """A function that gives a number for a module on rows of data."""
+
+BATCH_SIZE = 32
+"""Rows of a group by gradients."""
 
 HELD_OUT_SHARE = 10
 """One row in this many is held out, if metrics are wanted and no held-out rows are given."""
@@ -42,7 +45,7 @@ class Supervised(ModuleTask):
         data: Columns,
         *,
         held_out: Columns,
-        batch_size: int,
+        batch_size: int | None,
         train: Train,
         metrics: Mapping[str, Judge],
         scales: Mapping[str, float] | None,
@@ -50,7 +53,9 @@ class Supervised(ModuleTask):
         settings: Mapping[str, Setting] | None,
     ) -> None:
         super().__init__(model, train=train, scales=scales, settings=settings)
-        self.data, self.held_out, self.batch_size, self.reads = data, held_out, batch_size, reads or {}
+        self.data, self.held_out, self.reads = data, held_out, reads or {}
+        self.batch_size = BATCH_SIZE if batch_size is None else batch_size
+        self.batch_size_by_losses = ROWS_BY_LOSSES if batch_size is None else 0
         self._loss, self._metrics = loss, metrics
         self._trained = _with_portable_draws(loss)
 
@@ -67,10 +72,10 @@ class Supervised(ModuleTask):
         with learning(self.model):
             return self.gradients_of(partial(self._trained, self.model), weights, batch)
 
-    def as_graph(self) -> bytes:
+    def as_graph(self, *, batch_size: int = 0) -> bytes:
         from fedlearn.tasks.torch_graph.sharing import share
 
-        numbers = np.arange(self.batch_size) % n_rows(self.data)
+        numbers = np.arange(batch_size or self.batch_size) % n_rows(self.data)
         with learning(self.model):
             return share(self, self.model, self._loss, self._rows(numbers), self.parameters)
 
@@ -126,7 +131,7 @@ def supervised(
     data: Mapping[str, ArrayLike],
     *,
     held_out: Mapping[str, ArrayLike] | None = None,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     train: Train = None,
     metrics: Mapping[str, Judge] | None = None,
     scales: Mapping[str, float] | None = None,
@@ -136,17 +141,20 @@ def supervised(
     """A task that trains a PyTorch module on examples, by any loss.
 
     `loss(model, rows)` gives one number, lower is better, and needs no gradient; `rows` are `batch_size` rows of each
-    column of `data`. Columns are arrays or tensors of one length; float64 is kept as float32, and integers come as
-    int64. `metrics` are functions like the loss, measured for the unperturbed model on held-out rows: those of
-    `held_out`, or the last tenth of the data. `train` names the parameters to train: a predicate on names, or parts of
-    names; without it all with `requires_grad`. `scales`, `reads` and `settings` are those of `fedlearn.Task`.
+    column of `data`, by default 32 in runs by gradients and 8 in runs by losses. Columns are arrays or tensors of one
+    length; float64 is kept as float32, and integers come as int64. `metrics` are functions like the loss, measured for
+    the unperturbed model on held-out rows: those of `held_out`, or the last tenth of the data. `train` names the
+    parameters to train: a predicate on names, or parts of names; without it all with `requires_grad`. `scales`, `reads`
+    and `settings` are those of `fedlearn.Task`.
 
     Raises:
-        ValueError: columns differ in length, there are none, `held_out` has other columns than `data`, or the loss or a
-            metric takes other arguments.
+        ValueError: columns differ in length, there are none, `batch_size` is less than 1, `held_out` has other columns
+            than `data`, or the loss or a metric takes other arguments.
     """
     if callable(data) and not callable(loss):
         raise ValueError("loss, data: expected supervised(model, loss, data), got them the other way round; swap them")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size: expected 1 or more, got {batch_size}")
     for what, judge in {"loss": loss, **(metrics or {})}.items():
         check_takes(what, judge, "model", "rows")
     columns = _as_columns(data, "data")

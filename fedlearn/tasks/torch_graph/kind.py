@@ -11,7 +11,8 @@ from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.parts.objective import PartObjective
 from fedlearn.tasks.task import Device
 from fedlearn.tasks.torch_graph.sharing import received
-from fedlearn.tasks.user.named_task import NamedTask, check_identity
+from fedlearn.tasks.user.invitations import joined
+from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.tasks.user.task_objective import TaskObjective
 from fedlearn.tasks.user.task_options import TaskOptions
 from fedlearn.text.source import Progress
@@ -44,8 +45,7 @@ class GraphKind(Kind):
         self, invitation: Invitation, task: NamedTask | None, *, device: Device, max_bytes: int = UNBOUNDED
     ) -> Objective:
         if task is not None:
-            check_identity(task.identity, invitation.identity)
-            return TaskObjective(task.task, seed=invitation.seed, device=device)
+            return joined(task, invitation, device=device)
         try:
             return TaskObjective(received(invitation.attachment, max_bytes), seed=invitation.seed, device=device)
         except ModuleNotFoundError as error:

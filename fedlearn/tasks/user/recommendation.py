@@ -10,6 +10,7 @@ from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.kind import Measure
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.strategy import strategy_of
+from fedlearn.tasks.task import ROWS_BY_LOSSES
 from fedlearn.tasks.user.gradient_settings import choose_measure, settle_gradients, with_deadline
 from fedlearn.tasks.user.task_objective import TaskObjective
 
@@ -23,9 +24,6 @@ STEP_S = 0.2
 
 CHEAP_MEMBERS = 128
 """The number of members in STEP_S from which on they are cheap, so that a step may have as few as suit the task."""
-
-ROWS = 8
-"""Rows that a member reads with which runs by losses learned most for their time: more of them tell one number, too."""
 
 LEAST_GROUPS = 4
 MOST_GROUPS = 128
@@ -46,6 +44,7 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     if config.strategy.measure == "gradients":
         return settle_gradients(config, objective, data, measure, chosen)
     reasons = list(chosen)
+    objective = objective.measuring("losses")
     is_correlated, is_group_open = objective.layout.is_correlated, not config.strategy.group_size
     usual = objective.task.usual_population
     optimizer = OPTIMIZERS[optimizer_name(config.optimizer.optimizer)]
@@ -65,8 +64,11 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
         return config, tuple(reasons)
     members_per_s = measure(objective, strategy_of(config), data)
     reasons.append(Reason(f"measured: {members_per_s * objective.work_per_member:.3g} trial-{objective.unit}/s"))
-    if objective.task.data and objective.task.batch_size > ROWS:
-        why = f"a loss is of {objective.task.batch_size} rows (batch_size); by losses of about {ROWS} most is learned"
+    if objective.task.data and (rows := objective.batch_size) > ROWS_BY_LOSSES:
+        why = f"a loss is of {rows} rows (batch_size); by losses of about {ROWS_BY_LOSSES} most is learned"
+        reasons.append(Reason(why, "measure", "losses"))
+    elif objective.batch_size == objective.task.batch_size_by_losses:
+        why = f"a loss is of {objective.batch_size} rows, since one of more is one number, too; batch_size changes that"
         reasons.append(Reason(why, "measure", "losses"))
     if not config.strategy.population_limit:
         config, own = _with_population(config, objective, members_per_s, is_group_open=is_group_open)

@@ -17,7 +17,8 @@ from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.task import CUSTOM, Device, Task
-from fedlearn.tasks.user.named_task import NamedTask, check_identity, differences
+from fedlearn.tasks.user.invitations import invitation_of, joined
+from fedlearn.tasks.user.named_task import NamedTask, differences
 from fedlearn.tasks.user.recommendation import settle
 from fedlearn.tasks.user.record import RecordedExaminer, RecordedObjective, TaskRecord
 from fedlearn.tasks.user.task_objective import TaskObjective
@@ -81,11 +82,12 @@ class TaskKind(Kind):
         blocks = _blocks(named.task)
         objective = TaskObjective(named.task, seed=config.run.seed, device=config.volunteers.device)
         settled, reasons = settle(config, objective, blocks[0] if blocks else {}, measure)
+        objective = objective.measuring(settled.strategy.measure)
         prepared, notes = _prepared(self.name, settled, named, objective, blocks)
         record = TaskRecord(
             layout=objective.layout,
             reads=dict(named.task.reads),
-            batch_size=named.task.batch_size,
+            batch_size=objective.batch_size,
             unit=objective.unit,
             work_per_member=objective.work_per_member,
             identity=named.identity,
@@ -104,7 +106,9 @@ class TaskKind(Kind):
             raise ValueError(f"{RECORD_FILE}: expected the files of the run's task, got: {error}") from error
         if task is not None:
             changed = _changed(task, record)
-            objective = TaskObjective(task.task, seed=config.run.seed, device=config.volunteers.device)
+            objective = TaskObjective(
+                task.task, seed=config.run.seed, device=config.volunteers.device, batch_size=record.batch_size
+            )
             prepared, notes = _prepared(self.name, config, task, objective, blocks)
             return msgspec.structs.replace(prepared, reasons=(*changed, *notes))
         return Prepared(
@@ -115,7 +119,9 @@ class TaskKind(Kind):
                 if record.registered is None
                 else RegisteredExaminer(record.registered, record.layout)
             ),
-            invitation=Invitation(self.name, config.run.seed, {}, record.identity),
+            invitation=invitation_of(
+                self.name, seed=config.run.seed, batch_size=record.batch_size, identity=record.identity
+            ),
             blocks=blocks,
             steps_per_block=_steps_per_block(config, blocks),
         )
@@ -125,8 +131,7 @@ class TaskKind(Kind):
     ) -> Objective:
         del max_bytes  # the sizes come from the person's own file
         named = self._needed(task)
-        check_identity(named.identity, invitation.identity)
-        return TaskObjective(named.task, seed=invitation.seed, device=device)
+        return joined(named, invitation, device=device)
 
     def _needed(self, task: NamedTask | None) -> NamedTask:
         if task is None:
@@ -162,12 +167,18 @@ def _prepared(
     name: str, config: RunConfig, named: NamedTask, objective: TaskObjective, blocks: tuple[Columns, ...]
 ) -> tuple[Prepared, Reasons]:
     """The task ready for training, and notes about whether it travels."""
-    attachment, notes = _attachment(named.task, options_of(config))
+    attachment, notes = _attachment(named.task, options_of(config), objective.batch_size)
     prepared = Prepared(
         config=config,
         objective=objective,
         examiner=TaskExaminer(objective),
-        invitation=Invitation(GRAPH if attachment else name, config.run.seed, {}, named.identity, attachment),
+        invitation=invitation_of(
+            GRAPH if attachment else name,
+            seed=config.run.seed,
+            batch_size=objective.batch_size,
+            identity=named.identity,
+            attachment=attachment,
+        ),
         blocks=blocks,
         steps_per_block=_steps_per_block(config, blocks),
         entry=named.entry,
@@ -177,12 +188,14 @@ def _prepared(
     return prepared, notes
 
 
-def _attachment(task: Task, options: TaskOptions) -> tuple[bytes, Reasons]:
+def _attachment(task: Task, options: TaskOptions, batch_size: int) -> tuple[bytes, Reasons]:
     """The task as data, or empty, with a note that explains why."""
     if options.share == "nothing":
         return b"", ()
     try:
-        return task.as_graph(), (Reason("volunteers need no file of the task's", "share", "graph"),)
+        return task.as_graph(batch_size=batch_size), (
+            Reason("volunteers need no file of the task's", "share", "graph"),
+        )
     except ValueError as error:
         if options.share == "graph":
             raise ConfigError(f"share: expected a task that travels as a graph, got another: {error}") from error

@@ -39,18 +39,27 @@ GREATEST_SUM = 2.0**62
 class TaskObjective(Objective):
     """Runs the trials of a user's task; tasks with PyTorch run them on `device`."""
 
-    def __init__(self, task: Task, *, seed: int, device: Device = "cpu") -> None:
+    def __init__(self, task: Task, *, seed: int, device: Device = "cpu", batch_size: int = 0) -> None:
+        """Groups have `batch_size` rows; 0 means the task's own number."""
         self.task = task
+        self.batch_size = batch_size or task.batch_size
         self.layout = task.layout
         self.unit = task.unit
-        self.work_per_member = task.work_per_member
+        self.work_per_member = task.work_per_member * self.batch_size // task.batch_size
         self._seed = seed
         self._passes = Passes(seed)
         self._device: Device = device
         self._threads: int | None = None
         self.in_use = Lock()
         """A lock held while the task computes, since trials and examinations load weights into the same module."""
-        self._reader = RowReader(self.layout, task.reads, batch_size=task.batch_size, seed=seed)
+        self._reader = RowReader(self.layout, task.reads, batch_size=self.batch_size, seed=seed)
+
+    def measuring(self, what: str) -> "TaskObjective":
+        """The same with as many rows in a group as the task has for a run by "losses", or by "gradients"."""
+        batch_size = (self.task.batch_size_by_losses if what == "losses" else 0) or self.task.batch_size
+        if batch_size == self.batch_size:
+            return self
+        return TaskObjective(self.task, seed=self._seed, device=self._device, batch_size=batch_size)
 
     def initial_weights(self) -> Float32Array:
         return flat_weights(self.task.tensors)
@@ -85,7 +94,7 @@ class TaskObjective(Objective):
                 "perturb, head: expected weights and perturbed, got a task that can't sum what noise tells"
             )
         # Each member has rows of its own.
-        words = group_words(self._seed, trials.step, trials.first_member, trials.n_members, self.task.batch_size)
+        words = group_words(self._seed, trials.step, trials.first_member, trials.n_members, self.batch_size)
         with self._computing(threads):
             batch = Batch(self._passes.columns(data, trials, words), tuple(words[:, 0].tolist()))
             found = self._found(weights, batch, trials, threads=threads)
@@ -125,7 +134,7 @@ class TaskObjective(Objective):
         Raises:
             NoGradientError: only losses of the task are known.
         """
-        words = group_words(self._seed, 0, 0, 1, self.task.batch_size)
+        words = group_words(self._seed, 0, 0, 1, self.batch_size)
         with self._computing(0), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of numbers taken out of tensors, which is no fault here
             return self.task.loss_gradients(weights, _batch_of(data, words))
@@ -155,7 +164,7 @@ class TaskObjective(Objective):
     def _row_bytes(self, data: Columns) -> int:
         """Bytes of one group's rows and of the random words that chose them."""
         row_bytes = sum(column.nbytes for column in data.values()) // max(n_rows(data), 1)
-        return (1 + self.task.batch_size) * (32 + row_bytes)
+        return (1 + self.batch_size) * (32 + row_bytes)
 
     @contextmanager
     def _computing(self, threads: int) -> Iterator[None]:
@@ -167,7 +176,7 @@ class TaskObjective(Objective):
             yield
 
     def _words_of(self, trials: Trials) -> NDArray[np.uint64]:
-        return group_words(self._seed, trials.step, trials.first_group, trials.n_groups, self.task.batch_size)
+        return group_words(self._seed, trials.step, trials.first_group, trials.n_groups, self.batch_size)
 
     def _observed(self, weights: Float32Array, data: Columns, trials: Trials) -> tuple[Float32Array, Int64Array]:
         batch = _batch_of(data, self._words_of(trials))

@@ -55,6 +55,17 @@ def test_a_sum_is_that_of_pytorchs_gradients_for_the_rows_of_each_group() -> Non
     assert len(set(results.losses.tolist())) == 3
 
 
+def test_a_run_may_have_other_rows_than_its_task() -> None:
+    task = supervised(network, cross_entropy, examples(), batch_size=2 * BATCH_SIZE)
+    objective, own = TaskObjective(task, seed=3, batch_size=BATCH_SIZE), objective_of()
+    weights, data = own.initial_weights(), own.task.data
+    sums = [each.gradient_sum(weights, data, trials_of(3), threads=1) for each in (objective, own)]
+    assert sums[0].losses.tolist() == sums[1].losses.tolist()
+    first, second = (decode_estimate(own.layout, found.estimate) for found in sums)
+    np.testing.assert_array_equal(first, second)
+    assert objective.first_gradient(weights, data).losses == own.first_gradient(weights, data).losses
+
+
 def test_a_coarser_sum_has_four_bits_of_the_same_gradient_by_random_bytes_of_its_group() -> None:
     objective = objective_of()
     weights, layout = objective.initial_weights(), objective.layout

@@ -17,6 +17,7 @@ from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 from fedlearn.tasks.torch.supervised import Rows, Supervised, supervised  # noqa: E402
+from fedlearn.tasks.torch_graph.sharing import received  # noqa: E402
 
 N_GROUPS, GROUP_SIZE, BATCH_SIZE = 2, 4, 5
 
@@ -123,6 +124,26 @@ def test_a_loss_that_draws_is_the_same_for_all_members_of_a_group() -> None:
     losses = task.losses(task.members(flat_weights(task.tensors), noise, n_groups=2), batch_of(task))
     assert len(set(losses[:4].tolist())) == len(set(losses[4:].tolist())) == 1
     assert losses[0] != losses[4]
+
+
+@pytest.mark.parametrize(("batch_size", "expected"), [(None, (32, 8)), (7, (7, 0)), (32, (32, 0))])
+def test_groups_have_fewer_rows_by_losses_unless_their_number_is_said(
+    batch_size: int | None, expected: tuple[int, int]
+) -> None:
+    task = supervised(network, cross_entropy, examples(), batch_size=batch_size)
+    assert (task.batch_size, task.batch_size_by_losses) == expected
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_a_group_has_at_least_one_row(batch_size: int) -> None:
+    with pytest.raises(ValueError, match=f"batch_size: expected 1 or more, got {batch_size}"):
+        supervised(network, cross_entropy, examples(), batch_size=batch_size)
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, BATCH_SIZE), ({"batch_size": 3}, 3)])
+def test_a_graph_is_of_as_many_rows_as_are_asked_for(given: dict[str, int], expected: int) -> None:
+    task = supervised(network, cross_entropy, examples(), batch_size=BATCH_SIZE)
+    assert received(task.as_graph(**given)).batch_size == expected
 
 
 def test_settings_scales_and_columns_of_rows_are_kept() -> None:

@@ -61,6 +61,23 @@ def test_who_has_losses_of_many_rows_is_told_that_fewer_teach_more(rows: int, is
     assert (said in map(str, reasons)) == is_told
 
 
+def test_a_task_that_leaves_its_rows_open_has_fewer_by_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, seen = CountingTask({"x": np.ones(3, dtype=np.float32)}, DATA, batch_size=32), list[int]()
+    monkeypatch.setattr(task, "batch_size_by_losses", 8)
+
+    def measure(objective: Objective, *_: object) -> float:
+        seen.append(objective.work_per_member)
+        return 100.0
+
+    _, reasons = settle(SCHEMA.build({}), TaskObjective(task, seed=1), DATA, measure)
+    assert seen == [8]
+    said = [str(reason) for reason in reasons if "rows" in str(reason)]
+    assert said == [
+        "measure = losses: a loss is of 8 rows, since one of more is one number, too; batch_size changes that"
+    ]
+    assert "measured: 800 trial-beans/s" in map(str, reasons)
+
+
 @pytest.mark.parametrize(
     ("given", "members_per_s", "expected"),
     [

@@ -31,8 +31,8 @@ DATA: Columns = {"x": np.arange(10.0), "row": np.arange(10) % 4}
 class SharedTask(CountingTask):
     """One that travels as a graph."""
 
-    def as_graph(self) -> bytes:
-        return b"graph"
+    def as_graph(self, *, batch_size: int = 0) -> bytes:
+        return b"graph of %d" % batch_size
 
 
 def config_of(**settings: Any) -> RunConfig:  # noqa: ANN401 (values of any setting)
@@ -70,7 +70,8 @@ def test_a_task_whose_code_does_not_travel_has_to_be_named_by_volunteers() -> No
     assert prepared.needs_task
     assert prepared.is_start_shared
     invitation = prepared.invitation
-    assert (invitation.kind, invitation.seed, invitation.options, invitation.attachment) == ("counting", 7, {}, b"")
+    assert (invitation.kind, invitation.seed, invitation.attachment) == ("counting", 7, b"")
+    assert invitation.options == {"batch_size": 3}
     assert invitation.identity == named().identity
     assert [*map(str, prepared.reasons)] == ["share = nothing: a task of kind counting is code, which does not travel"]
 
@@ -78,7 +79,7 @@ def test_a_task_whose_code_does_not_travel_has_to_be_named_by_volunteers() -> No
 @pytest.mark.parametrize("share", ["auto", "graph"])
 def test_a_task_that_is_data_travels_as_a_graph_with_the_servers_start(share: str) -> None:
     prepared = started(named(SharedTask(TENSORS, DATA)), share=share)
-    assert (prepared.invitation.kind, prepared.invitation.attachment) == ("graph", b"graph")
+    assert (prepared.invitation.kind, prepared.invitation.attachment) == ("graph", b"graph of 3")
     assert not prepared.needs_task
     assert not prepared.is_start_shared
     assert [*map(str, prepared.reasons)] == ["share = graph: volunteers need no file of the task's"]
@@ -116,6 +117,24 @@ def test_the_files_of_a_run_hold_its_data_and_a_record_of_its_task() -> None:
     record = msgspec.json.decode(files["task.json"], type=TaskRecord)
     assert (record.layout, record.identity, record.n_blocks) == (named().task.layout, named().identity, 1)
     assert (record.batch_size, record.unit, record.work_per_member, record.reads) == (3, "beans", 3, {})
+
+
+def test_a_run_by_losses_may_have_other_rows_than_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = SharedTask(TENSORS, DATA)
+    monkeypatch.setattr(own, "batch_size_by_losses", 2)
+    prepared = started(named(own))
+    assert prepared.objective.work_per_member == 2
+    assert prepared.invitation.options == {"batch_size": 2}
+    assert prepared.invitation.attachment == b"graph of 2"
+    record = msgspec.json.decode(prepared.files["task.json"], type=TaskRecord)
+    assert (record.batch_size, record.work_per_member, own.batch_size) == (2, 2, 3)
+    # The run goes on with the rows that it began with, whatever the task has by now.
+    monkeypatch.setattr(own, "batch_size_by_losses", 4)
+    for task in (named(own), None):
+        again = reopened(prepared, task)
+        assert again.objective.work_per_member == 2
+        assert again.invitation.options == {"batch_size": 2}
+    assert reopened(prepared, named(own)).invitation.attachment == b"graph of 2"
 
 
 def test_a_task_without_data_has_one_block_that_is_empty() -> None:

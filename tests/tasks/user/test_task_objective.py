@@ -128,6 +128,27 @@ def test_the_task_is_told_of_device_and_threads_once_and_when_they_change() -> N
     assert task.uses == [("cuda", 2), ("cuda", 0)]
 
 
+def test_a_run_may_have_other_rows_than_its_task() -> None:
+    data = {"x": np.arange(10.0), "row": np.arange(10) % 4}
+    tasks = [CountingTask(TENSORS, data, batch_size=n_rows) for n_rows in (3, 2)]
+    for task in tasks:
+        task.reads = {"matrix": "row"}
+    given, own = (TaskObjective(task, seed=SEED, batch_size=size) for task, size in zip(tasks, (2, 0), strict=True))
+    assert given.measuring("losses").batch_size == 3
+    found = [
+        (
+            objective.batch_size,
+            objective.work_per_member,
+            objective.evaluate(objective.initial_weights(), data, TRIALS, threads=1).tolist(),
+            np.asarray(objective.row_masks(update_of(0), data)).tolist(),
+            objective.trial_bytes(data, TRIALS, threads=1),
+            objective.mask_bytes(data, 5),
+        )
+        for objective in (given, own)
+    ]
+    assert found[0] == found[1]
+
+
 def test_rows_that_data_name_are_masked() -> None:
     task = CountingTask(TENSORS, {"x": np.arange(10.0), "row": np.full(10, 2)})
     update = update_of(0)
