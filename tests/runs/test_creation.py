@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from fedlearn.config import ConfigError, RunConfig
-from fedlearn.es.snapshot import START
 from fedlearn.runs import creation
 from fedlearn.runs.creation import create
 from fedlearn.runs.forecast import forecast
@@ -48,12 +47,14 @@ def test_genesis_has_the_digest_of_its_content_and_the_step_asked_for(config: Ru
 
 
 def test_start_is_kept_where_weights_are_pulled_towards_it(config: RunConfig) -> None:
-    slots = {
-        towards: read_checkpoint(created(config, weight_decay_towards=towards).folder.genesis).snapshot.slots
+    begun = {
+        towards: read_checkpoint(created(config, weight_decay_towards=towards).folder.genesis).snapshot
         for towards in ("zero", "start")
     }
-    assert slots["zero"] == {}
-    assert list(slots["start"]) == [START]
+    assert {towards: (snapshot.slots, snapshot.is_start) for towards, snapshot in begun.items()} == {
+        "zero": ({}, False),
+        "start": ({}, True),
+    }
 
 
 def test_folder_of_a_run_has_its_kind_and_what_the_kind_reads_again(config: RunConfig, tmp_path: Path) -> None:
