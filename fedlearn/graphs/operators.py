@@ -292,6 +292,7 @@ zeros_like.default(Tensor self, Dtype? dtype) -> 1
 
 contiguous.default(Tensor self) -> 1
 copy.default(Tensor self, Tensor src) -> 1
+detach.default(Tensor self) -> 1
 fill.Scalar(Tensor self, Number value) -> 1
 fill.Tensor(Tensor self, Tensor value) -> 1
 to.dtype(Tensor self, Dtype dtype) -> 1

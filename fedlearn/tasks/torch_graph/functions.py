@@ -157,6 +157,7 @@ _PUBLIC: Mapping[str, Function] = {
     "conv_transpose3d.input": F.conv_transpose3d,
     "copy.default": _copy,
     "cross_entropy_loss.default": _cross_entropy,
+    "detach.default": Tensor.detach,
     "div.Tensor": operator.truediv,
     "dropout.default": dropout,
     "embedding.default": lambda weight, indices: F.embedding(indices, weight),

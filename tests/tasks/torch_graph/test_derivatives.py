@@ -27,6 +27,7 @@ NOT_DIFFERENTIABLE: dict[str, str] = {
         ),
         FLAT,
     ),
+    "detach.default": "what it gives is a constant to all that follows",
     **dict.fromkeys(
         (
             "arange.default", "arange.start", "arange.start_step", "eye.default", "full.default", "linspace.default",

@@ -115,6 +115,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "addmm.default": (rand(5), rand(2, 4), rand(4, 5), 0.5, 2),
     "batch_norm.default": (X, rand(3), rand(3) + 1, rand(3) - 1, rand(3) + 2, 1e-3),
     "contiguous.default": (X.transpose(0, 1),),
+    "detach.default": (X,),
     "conv1d.default": (rand(2, 4, 5), rand(6, 2, 3), rand(6), [2], [1], [2], 2),
     "conv1d.padding": (rand(2, 4, 5), rand(6, 2, 3), rand(6), [1], "same", [2], 2),
     "conv2d.default": (IMAGE, KERNEL, rand(6), [2, 1], [1, 0], [1, 2], 2),

@@ -151,6 +151,40 @@ def test_values_that_cross_turned_give_the_same_gradient_to_the_bit() -> None:
     assert Crew(case, [1]).gradients() == Crew(case, [2]).gradients() == Crew(case, [1, 2]).gradients() == expected
 
 
+def target_first(model: nn.Module, rows: dict[str, Tensor]) -> Tensor:
+    with torch.no_grad():
+        target = model(rows["x"]) + 1.0
+    return nn.functional.mse_loss(model(1.1 * rows["x"]), target)
+
+
+def target_last(model: nn.Module, rows: dict[str, Tensor]) -> Tensor:
+    found = model(1.1 * rows["x"])
+    return nn.functional.mse_loss(found, (model(rows["x"]) + 1.0).detach())
+
+
+def straight_through(model: nn.Module, rows: dict[str, Tensor]) -> Tensor:
+    found = model(rows["x"])
+    return nn.functional.mse_loss(found + (found.round() - found).detach(), rows["y"])
+
+
+@pytest.mark.parametrize("loss", [target_first, target_last, straight_through])
+def test_what_has_no_gradient_has_none_wherever_a_model_is_cut(
+    loss: Callable[[nn.Module, dict[str, Tensor]], Tensor],
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(24, 32), nn.Tanh(), nn.Linear(32, 40), nn.Tanh(), nn.Linear(40, 24))
+    rows = {"x": torch.randn(16, 24), "y": torch.randn(16, 24)}
+    case = model, loss, rows, export(model, loss, rows, dict(model.named_parameters()))
+    expected = Crew(case, []).gradients()
+    for after in range(1, len(pieces(case[3].graph))):
+        assert Crew(case, [after]).gradients() == expected
+    loss(model, rows).backward()  # type: ignore[no-untyped-call]
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None
+        total = np.sum([np.frombuffer(use, np.float32) for use in expected[1][name]], axis=0)
+        np.testing.assert_allclose(total, parameter.grad.numpy().reshape(-1), atol=1e-6)
+
+
 @pytest.mark.parametrize("case", CASES, indirect=True)
 def test_the_gradients_of_all_uses_add_up_to_backprops(case: Case) -> None:
     model, loss_of, rows, exported = case

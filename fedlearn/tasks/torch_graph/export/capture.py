@@ -2,16 +2,20 @@
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
 
 from fedlearn.graphs.graph import GraphError
+from fedlearn.tasks.torch.members.mode import getter
 from fedlearn.tasks.torch_graph.export.decompositions import decompositions_of
 from fedlearn.tasks.torch_graph.export.refusals import REMEDY, cannot_be_exported
 from fedlearn.tasks.torch_graph.export.stand_ins import standing_in
@@ -35,7 +39,8 @@ def capture(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor]) -> Exporte
     with torch.no_grad(), _quiet(), standing_in():
         try:
             whole(*rows.values())  # makes what a model keeps from its first call, such as positions
-            program: ExportedProgram = torch.export.export(whole, tuple(rows.values()), strict=False)
+            with torch.enable_grad():
+                program: ExportedProgram = torch.export.export(whole, tuple(rows.values()), strict=False)
             program = program.run_decompositions(decompositions_of(program.graph))
         except GraphError:
             raise
@@ -61,11 +66,28 @@ class _Whole(nn.Module):
         self.model, self._loss, self._columns = model, loss, columns
 
     def forward(self, *columns: Tensor) -> Tensor:
-        result = self._loss(self.model, dict(zip(self._columns, columns, strict=True)))
+        with _Stops():
+            result = self._loss(self.model, dict(zip(self._columns, columns, strict=True)))
         if not isinstance(result, Tensor) or result.numel() != 1:
             got = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
             raise GraphError(f"loss: expected a tensor of one number, got {got}; let it end in a mean")
         return result
+
+
+class _Stops(TorchFunctionMode):
+    """A mode in which what is computed without gradients says so, since a program has no such contexts."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 (whatever the function gives)
+        if func == getter("data"):  # which tracing does not see
+            return args[0].detach()
+        found = func(*args, **(kwargs or {}))
+        return found if torch.is_grad_enabled() else tree_map_only(Tensor, Tensor.detach, found)
 
 
 @contextmanager

@@ -1,18 +1,22 @@
 """Exports a module and its loss as a graph, with the arrays that belong to it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedlearn.es.layout import Float32Array
 from fedlearn.graphs.checks import values_read
 from fedlearn.graphs.graph import ArraySpec, Graph, GraphError
+from fedlearn.tasks.task import NoGradientError
 from fedlearn.tasks.torch.dropout import PortableDraws
+from fedlearn.tasks.torch.gradients import Batching, loss_gradients
 from fedlearn.tasks.torch.seeds import seeded
 from fedlearn.tasks.torch_graph.arrays import spec_of, to_array, to_constant
 from fedlearn.tasks.torch_graph.export.capture import Loss, capture
@@ -28,6 +32,9 @@ MAX_CONSTANT_BYTES = 256
 _TOLERANCE = 1e-5
 """The relative tolerance, a tenth of which is the absolute one; kernels may sum in another order if tensors lie
 otherwise in memory."""
+
+_GRADIENT_TOLERANCE = 1e-3
+"""The greatest difference of two gradients, as a share of one's length."""
 
 
 class ExportedGraph(Struct, frozen=True, eq=False):
@@ -49,7 +56,7 @@ def export(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor], learned: Ma
     """
     program = capture(model, loss, rows)
     names, tensors = given_to(program, model, rows, learned)
-    calls, output = Translation(program.graph, names).calls()
+    calls, output = Translation(program.graph, names, learned).calls()
     read = {name for call in calls for name in values_read(call)}
     frozen: list[ArraySpec] = []
     constants: list[ArraySpec] = []
@@ -77,7 +84,8 @@ def _compare(
     loss: Callable[[dict[str, Tensor]], Any],
     rows: Mapping[str, Tensor],
 ) -> None:
-    """Refuses a loss that depends on more than rows and tensors, such as a counter, a clock or random numbers."""
+    """Refuses a loss that depends on more than rows and tensors, such as a counter, a clock or random numbers, and one
+    whose gradient is another as a graph."""
     program = Program(exported.graph, exported.frozen)
     for parameter, start in zip(program.module.parameters(), learned.values(), strict=True):
         parameter.data = start.detach()
@@ -88,6 +96,15 @@ def _compare(
         with torch.no_grad(), seeded(0, device), PortableDraws():
             return float(function(dict(rows)))
 
+    def gradient(function: Callable[[Any], Any], parameters: Iterable[Tensor]) -> Float32Array | None:
+        group = {name: column[None] for name, column in rows.items()}
+        try:
+            with PortableDraws():
+                found = loss_gradients(function, [*parameters], group, 1, seed=0, batching=Batching(), now=lambda: 0.0)
+        except NoGradientError:
+            return None
+        return found.total
+
     expected, again, got = seeded_number(loss), seeded_number(loss), seeded_number(program)
     for what, value in (("the second time", again), ("as a graph", got)):
         if not torch.isclose(torch.tensor(expected), torch.tensor(value), _TOLERANCE, _TOLERANCE / 10, equal_nan=True):
@@ -95,3 +112,11 @@ def _compare(
                 f"loss: expected {expected} of the same rows and weights, got {value} {what}; "
                 f"it depends on something else, such as earlier calls or random numbers of its own: {REMEDY}"
             )
+    steepest, found = gradient(loss, learned.values()), gradient(program, program.module.parameters())
+    if steepest is None:  # by losses it learns all the same
+        return
+    if found is None or np.linalg.norm(found - steepest) > _GRADIENT_TOLERANCE * np.linalg.norm(steepest):
+        raise GraphError(
+            "loss: expected the gradient that the module has, got another as a graph; what has a backward pass of its "
+            f"own, such as torch.autograd.Function or a hook, does not travel: {REMEDY}"
+        )

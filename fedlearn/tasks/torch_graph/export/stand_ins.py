@@ -15,6 +15,9 @@ from torch.nn.modules import transformer
 
 _ctc_loss, _embedding_bag = F.ctc_loss, F.embedding_bag
 
+_NEVER = -1e30
+"""The logarithm of a probability of zero; that of infinity would have no derivative in a sum of several."""
+
 
 @contextmanager
 def standing_in() -> Iterator[None]:
@@ -105,19 +108,18 @@ def ctc_loss(
     scores = log_probs.gather(2, labels.expand(n_steps, -1, -1))
     # A label may follow the one before the blank between them, unless they are the same.
     may_skip = F.pad((labels[:, 2:] != labels[:, :-2]) & (labels[:, 2:] != blank), (2, 0))
-    alpha = F.pad(scores[0, :, :2], (0, labels.shape[1] - 2), value=-inf)
+    alpha = F.pad(scores[0, :, :2], (0, labels.shape[1] - 2), value=_NEVER)
     for step in range(1, n_steps):
-        one, two = (F.pad(alpha[:, :-by], (by, 0), value=-inf) for by in (1, 2))
-        two = two.masked_fill(~may_skip, -inf)
+        one, two = (F.pad(alpha[:, :-by], (by, 0), value=_NEVER) for by in (1, 2))
+        two = two.masked_fill(~may_skip, _NEVER)
         moved = torch.stack((alpha, one, two)).logsumexp(0) + scores[step]
         alpha = torch.where((step < lengths)[:, None], moved, alpha)
     last = torch.stack((2 * target_lengths, (2 * target_lengths - 1).clamp(min=0)), 1)
     ends = alpha.gather(1, last)
     # A text without labels ends in its only blank.
-    ends = torch.where(torch.stack((target_lengths >= 0, target_lengths > 0), 1), ends, -inf)
+    ends = torch.where(torch.stack((target_lengths >= 0, target_lengths > 0), 1), ends, _NEVER)
     losses = -ends.logsumexp(1)
-    if zero_infinity:
-        losses = torch.where(losses == inf, 0.0, losses)
+    losses = torch.where(losses > -_NEVER / 2, 0.0 if zero_infinity else inf, losses)
     if reduction == "none":
         return losses
     return losses.sum() if reduction == "sum" else (losses / target_lengths.clamp(min=1)).mean()

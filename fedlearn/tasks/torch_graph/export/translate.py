@@ -1,7 +1,7 @@
 """Translates the calls of an exported program to calls of the table."""
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import isfinite
 from typing import Any, Literal
 
@@ -15,15 +15,15 @@ from fedlearn.tasks.torch_graph.arrays import NAMES
 from fedlearn.tasks.torch_graph.export.refusals import REMEDY, line_of, outside_the_table
 from fedlearn.tasks.torch_graph.export.rewrites import Replacement, replacements_of
 
-_IDENTITIES = ("alias.default", "detach.default", "lift_fresh_copy.default", "lift_fresh.default")
+_IDENTITIES = ("alias.default", "lift_fresh_copy.default", "lift_fresh.default")
 _ASSERTIONS = ("_assert_tensor_metadata.default",)
 
 
 class Translation:
-    """The translation of one exported graph; `value_of` names the values of placeholders."""
+    """The translation of an exported graph; `value_of` names the values of placeholders, some of them are `learned`."""
 
-    def __init__(self, graph: fx.Graph, value_of: Mapping[str, str]) -> None:
-        self._graph, self._value_of = graph, dict(value_of)
+    def __init__(self, graph: fx.Graph, value_of: Mapping[str, str], learned: Collection[str]) -> None:
+        self._graph, self._value_of, self._learned = graph, dict(value_of), {*learned}
         self._taken = set(self._value_of.values())
         self._parts_of: dict[str, tuple[str, ...]] = {}
         self._calls: list[Call] = []
@@ -57,7 +57,7 @@ class Translation:
         name = str(node.target).removeprefix("aten.")
         if name in _ASSERTIONS:
             return
-        if name in _IDENTITIES:
+        if name in _IDENTITIES or (name == "detach.default" and not self._is_learned(node.args[0])):
             self._value_of[node.name] = self._value(node.args[0]).name
             return
         self._call(node, replacements_of(node))
@@ -71,7 +71,10 @@ class Translation:
             if n_results < 0:
                 n_results = len(replacement.arguments[table.parameters[table.counted_by].name])
             names = [self._fresh(node.name) for _ in range(n_results)]
-            self._calls.append(Call(tuple(names), replacement.operator, self._arguments(node, replacement)))
+            call = Call(tuple(names), replacement.operator, self._arguments(node, replacement))
+            if replacement.operator != "detach.default" and not self._learned.isdisjoint(values_read(call)):
+                self._learned.update(names)
+            self._calls.append(call)
             results += names
         if not replacements:
             results = [self._value(node.args[0]).name]
@@ -104,6 +107,10 @@ class Translation:
             case torch.dtype():
                 return Dtype(NAMES[value]) if value in NAMES else str(value)
         return value
+
+    def _is_learned(self, node: object) -> bool:
+        """Whether a value has a gradient by what is learned, so far as is known."""
+        return self._value(node).name in self._learned
 
     def _value(self, node: object) -> Value:
         assert isinstance(node, fx.Node)

@@ -1,0 +1,129 @@
+"""Gradients of graphs, which are those of their modules or refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import Tensor, nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402, N812
+
+from fedlearn.es.layout import Float32Array  # noqa: E402
+from fedlearn.graphs.graph import GraphError  # noqa: E402
+from fedlearn.tasks.task import Task, flat_weights  # noqa: E402
+from fedlearn.tasks.torch.supervised import Rows, Supervised, supervised  # noqa: E402
+from fedlearn.tasks.torch_graph.sharing import received, unpacked  # noqa: E402
+from fedlearn.tasks.user.task_objective import TaskObjective  # noqa: E402
+
+X = torch.randn(20, 6, generator=torch.Generator().manual_seed(3))
+Loss = Callable[[nn.Module, Rows], Any]
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+def detached(model: nn.Module, rows: Rows) -> Tensor:
+    return -F.cosine_similarity(model(1.1 * rows["x"]), model(rows["x"]).detach()).mean()
+
+
+def straight_through(model: nn.Module, rows: Rows) -> Tensor:
+    latent = model(rows["x"])
+    loss: Tensor = (latent + (latent.round() - latent).detach() - rows["x"][:, :3]).square().mean()
+    return loss
+
+
+def without_gradients(model: nn.Module, rows: Rows) -> Tensor:
+    with torch.no_grad():
+        target = model(rows["x"]) + 1.0
+    return F.mse_loss(model(1.1 * rows["x"]), target)
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def target_of(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    found = model(x)
+    with torch.enable_grad():
+        again = model(x)
+    return found.max(-1).values, found.argmax(-1), again
+
+
+def without_gradients_but_inside(model: nn.Module, rows: Rows) -> Tensor:
+    best, place, again = target_of(model, rows["x"])
+    return F.mse_loss(again.amax(-1), best + 1.0) + F.cross_entropy(model(rows["x"]), place)
+
+
+def data_alone(model: nn.Module, rows: Rows) -> Tensor:
+    return F.mse_loss(model(1.1 * rows["x"]), model(rows["x"]).data + 1.0)
+
+
+def task_of(loss: Loss, model: Callable[[], nn.Module] = network) -> Supervised:
+    return supervised(model, loss, {"x": X}, batch_size=8)
+
+
+def gradient_of(task: Task, weights: Float32Array) -> Float32Array:
+    found = TaskObjective(task, seed=5).first_gradient(weights, {"x": X.numpy()})
+    return np.concatenate([found.losses, found.total])
+
+
+@pytest.mark.parametrize(
+    "loss", [detached, straight_through, without_gradients, without_gradients_but_inside, data_alone]
+)
+def test_what_has_no_gradient_has_none_as_a_graph(loss: Loss) -> None:
+    task = task_of(loss)
+    weights = flat_weights(task.tensors)
+    expected, found = gradient_of(task, weights), gradient_of(received(task.as_graph()), weights)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert np.abs(expected[1:]).max() > 1e-3
+    assert any(call.operator == "detach.default" for call in unpacked(task.as_graph()).graph.calls)
+
+
+def test_what_has_no_gradient_anyway_is_not_stopped() -> None:
+    def loss(model: nn.Module, rows: Rows) -> Tensor:
+        with torch.no_grad():
+            x = (rows["x"].detach() * 2.0).relu()
+            last = model(x).argmax(-1)
+        found: Tensor = model(x).detach_().detach().square().mean() + F.cross_entropy(model(x), last)
+        return found
+
+    calls = unpacked(task_of(loss).as_graph()).graph.calls
+    assert [call.operator for call in calls].count("detach.default") == 3
+
+
+class Reversed(torch.autograd.Function):  # type: ignore[name-defined, misc]
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401, ARG004
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:  # noqa: ANN401, ARG004
+        return -gradients[0]
+
+
+def reversed_loss(model: nn.Module, rows: Rows) -> Tensor:
+    found: Tensor = Reversed.apply(model(rows["x"]))
+    return found.square().mean()
+
+
+def hooked(model: nn.Module, rows: Rows) -> Tensor:
+    found = model(rows["x"])
+    if found.requires_grad:
+        found.register_hook(lambda gradient: 2.0 * gradient)
+    loss: Tensor = found.square().mean()
+    return loss
+
+
+@pytest.mark.parametrize("loss", [reversed_loss, hooked])
+def test_a_backward_pass_of_its_own_is_refused(loss: Loss) -> None:
+    with pytest.raises(GraphError, match="loss: expected the gradient that the module has, got another as a graph"):
+        task_of(loss).as_graph()
+
+
+def test_a_gradient_that_is_none_is_none_as_a_graph() -> None:
+    def mistakes(model: nn.Module, rows: Rows) -> Tensor:
+        share: Tensor = (model(rows["x"]).argmax(-1) != 1).float().mean()
+        return share
+
+    assert unpacked(task_of(mistakes).as_graph()).graph.calls
