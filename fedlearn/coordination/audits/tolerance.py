@@ -74,7 +74,9 @@ LOCAL_STEPS = Tolerance(share=0.5, relative=0.05, sums=0.3, usual=0.3)
 """Tolerance of a few local steps, each of which adds to a difference in a last digit: after 4 honest sums differed by
 0.1 of their length, after 8 by 0.18. Losses on the way have no part in a sum, and differed by 0.13 of the spread."""
 
-ANYTHING = Tolerances(losses=LOOSE, summed=Tolerance(share=0.1, relative=5e-4, sums=0.15))
+ANYTHING = Tolerances(losses=LOOSE, summed=Tolerance(share=0.1, relative=0.01, sums=0.15))
+"""Tolerances where little is known: honest losses beside a sum, in which they have no part, differed by 6e-4 in
+bfloat16."""
 
 _CHOICES = ("argmax", "argmin", "argsort", "ceil", "floor", "floor_divide", "remainder", "round", "sign", "topk")
 """Operators whose results jump where a last digit differs."""

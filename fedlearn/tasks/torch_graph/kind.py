@@ -11,8 +11,7 @@ from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.parts.objective import PartObjective
 from fedlearn.tasks.task import Device
 from fedlearn.tasks.torch_graph.sharing import received
-from fedlearn.tasks.user.invitations import joined
-from fedlearn.tasks.user.named_task import NamedTask
+from fedlearn.tasks.user.named_task import NamedTask, check_identity
 from fedlearn.tasks.user.task_objective import TaskObjective
 from fedlearn.tasks.user.task_options import TaskOptions
 from fedlearn.text.source import Progress
@@ -44,8 +43,8 @@ class GraphKind(Kind):
     def join(
         self, invitation: Invitation, task: NamedTask | None, *, device: Device, max_bytes: int = UNBOUNDED
     ) -> Objective:
-        if task is not None:
-            return joined(task, invitation, device=device)
+        if task is not None:  # it is run as a graph all the same, as by all others
+            check_identity(task.identity, invitation.identity)
         try:
             return TaskObjective(received(invitation.attachment, max_bytes), seed=invitation.seed, device=device)
         except ModuleNotFoundError as error:

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.es.layout import ParameterLayout
+from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.graphs import codec
 from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits
 from fedlearn.graphs.graph import Graph, GraphError
@@ -53,8 +53,9 @@ def share(task: Task, module: Any, loss: Any, rows: Any, learned: Any) -> bytes:
     return msgspec.msgpack.encode(attachment)
 
 
-def received(attachment: bytes, max_bytes: int = UNBOUNDED) -> Task:
-    """The task that was shared, for a machine with `max_bytes` of memory for it.
+def received(attachment: bytes, max_bytes: int = UNBOUNDED, *, start: Mapping[str, Float32Array] | None = None) -> Task:
+    """The task that was shared, for a machine with `max_bytes` of memory for it; `start` are the initial weights, for
+    who knows them.
 
     Raises:
         GraphError: the bytes are no task, or its graph may not be run.
@@ -65,6 +66,7 @@ def received(attachment: bytes, max_bytes: int = UNBOUNDED) -> Task:
     return GraphTask(
         given.graph,
         given.frozen,
+        start=start,
         scales=given.scales,
         reads=given.reads,
         hidden=given.hidden,

@@ -17,6 +17,7 @@ from fedlearn.tasks.limits import UNBOUNDED
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.task import CUSTOM, Device, Task
+from fedlearn.tasks.torch_graph.sharing import received
 from fedlearn.tasks.user.invitations import invitation_of, joined
 from fedlearn.tasks.user.named_task import NamedTask, differences
 from fedlearn.tasks.user.recommendation import settle
@@ -167,39 +168,49 @@ def _prepared(
     name: str, config: RunConfig, named: NamedTask, objective: TaskObjective, blocks: tuple[Columns, ...]
 ) -> tuple[Prepared, Reasons]:
     """The task ready for training, and notes about whether it travels."""
-    attachment, notes = _attachment(named.task, options_of(config), objective.batch_size)
+    shared, note = _shared(named.task, objective, config)
     prepared = Prepared(
         config=config,
-        objective=objective,
+        objective=objective if shared is None else shared.objective,
         examiner=TaskExaminer(objective),
         invitation=invitation_of(
-            GRAPH if attachment else name,
+            name if shared is None else GRAPH,
             seed=config.run.seed,
             batch_size=objective.batch_size,
             identity=named.identity,
-            attachment=attachment,
+            attachment=b"" if shared is None else shared.attachment,
         ),
         blocks=blocks,
         steps_per_block=_steps_per_block(config, blocks),
         entry=named.entry,
-        needs_task=not attachment,
-        is_start_shared=not attachment,
+        needs_task=shared is None,
+        is_start_shared=shared is None,
     )
-    return prepared, notes
+    return prepared, note
 
 
-def _attachment(task: Task, options: TaskOptions, batch_size: int) -> tuple[bytes, Reasons]:
-    """The task as data, or empty, with a note that explains why."""
-    if options.share == "nothing":
-        return b"", ()
+class _Shared(msgspec.Struct, frozen=True, eq=False):
+    """A task that travels as data."""
+
+    attachment: bytes
+    objective: TaskObjective
+    """The objective of volunteers, which audits compute again: a graph may draw and round otherwise than its module."""
+
+
+def _shared(task: Task, objective: TaskObjective, config: RunConfig) -> tuple[_Shared | None, Reasons]:
+    """The task as data, None where it is not to travel or can't, and a note that says so."""
+    share = options_of(config).share
+    if share == "nothing":
+        return None, ()
     try:
-        return task.as_graph(batch_size=batch_size), (
-            Reason("volunteers need no file of the task's", "share", "graph"),
-        )
+        attachment = task.as_graph(batch_size=objective.batch_size)
+        graph = received(attachment, start=task.tensors)
     except ValueError as error:
-        if options.share == "graph":
+        if share == "graph":
             raise ConfigError(f"share: expected a task that travels as a graph, got another: {error}") from error
-        return b"", (Reason(str(error), "share", "nothing"),)
+        return None, (Reason(str(error), "share", "nothing"),)
+    shared = _Shared(attachment, TaskObjective(graph, seed=config.run.seed, device=config.volunteers.device))
+    return shared, (Reason("volunteers need no file of the task's", "share", "graph"),)
 
 
 def _blocks(task: Task) -> tuple[Columns, ...]:

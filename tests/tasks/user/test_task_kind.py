@@ -1,4 +1,5 @@
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
@@ -8,6 +9,7 @@ from fedlearn.config import ConfigError, RunConfig, Schema
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
+from fedlearn.graphs.graph import GraphError
 from fedlearn.tasks.blocks import Columns, block_name, cut, decode_block
 from fedlearn.tasks.kind import Kind, Prepared
 from fedlearn.tasks.rnn.options import RnnOptions
@@ -26,6 +28,14 @@ from tests.tasks.memory_folder import MemoryFolder
 KIND = TaskKind("counting")
 TENSORS = {"matrix": np.ones((4, 3), dtype=np.float32)}
 DATA: Columns = {"x": np.arange(10.0), "row": np.arange(10) % 4}
+
+
+@pytest.fixture(autouse=True)
+def _graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def received(attachment: bytes, *, start: dict[str, Float32Array]) -> CountingTask:
+        return CountingTask(start, batch_size=int(attachment.split()[-1]))
+
+    monkeypatch.setattr(task_kind_module, "received", received)
 
 
 class SharedTask(CountingTask):
@@ -83,6 +93,26 @@ def test_a_task_that_is_data_travels_as_a_graph_with_the_servers_start(share: st
     assert not prepared.needs_task
     assert not prepared.is_start_shared
     assert [*map(str, prepared.reasons)] == ["share = graph: volunteers need no file of the task's"]
+
+
+def test_the_objective_of_a_run_is_that_of_its_volunteers() -> None:
+    task = SharedTask(TENSORS, DATA)
+    by_file, as_graph = started(named(task), share="nothing").objective, started(named(task)).objective
+    assert isinstance(by_file, TaskObjective)
+    assert isinstance(as_graph, TaskObjective)
+    assert by_file.task is task
+    assert as_graph.task is not task
+    assert as_graph.layout == by_file.layout
+    np.testing.assert_array_equal(as_graph.initial_weights(), by_file.initial_weights())
+
+
+def test_a_graph_that_cannot_be_run_does_not_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_kind_module, "received", Mock(side_effect=GraphError("graph: expected less, got more")))
+    prepared = started(named(SharedTask(TENSORS, DATA)))
+    assert (prepared.needs_task, [*map(str, prepared.reasons)]) == (
+        True,
+        ["share = nothing: graph: expected less, got more"],
+    )
 
 
 def test_nothing_travels_where_nothing_is_to_be_shared() -> None:
