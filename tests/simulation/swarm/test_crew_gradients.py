@@ -98,7 +98,7 @@ def run_of(folder: Path, task: Callable[[], NamedTask] = residual_task, **settin
     folder.mkdir(exist_ok=True)
     attachment = attachment_of(task)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Supervised, "as_graph", lambda _: attachment)
+        patch.setattr(Supervised, "as_graph", lambda *_, **__: attachment)
         return create(SUPERVISED, task_config(folder, **{"steps": STEPS, **SETTINGS, **settings}), task())
 
 

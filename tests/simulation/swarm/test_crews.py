@@ -68,7 +68,7 @@ def exported_once() -> Iterator[None]:
     """The task is the same in all runs here, and exporting it takes longer than training."""
     attachment = residual_task().task.as_graph()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Supervised, "as_graph", lambda _: attachment)
+        patch.setattr(Supervised, "as_graph", lambda *_, **__: attachment)
         yield
 
 
