@@ -92,11 +92,12 @@ class IndependentReplica:
         groups: dict[str, dict[str, Any]] = json.loads((folder / "config.json").read_text())
         self.config: dict[str, Any] = {key: value for group in groups.values() for key, value in group.items()}
         self.vocab = len(json.loads((folder / "data/tokenizer.json").read_text())["characters"]) + 2
-        genesis, slots = load_file(folder / "genesis.safetensors"), "optimizer/"
+        genesis = load_file(folder / "genesis.safetensors")
         with safe_open(folder / "genesis.safetensors", framework="numpy") as file:
-            names = [tensor["name"] for tensor in json.loads(file.metadata()["layout"])["tensors"]]
+            metadata = file.metadata()
+        names = [tensor["name"] for tensor in json.loads(metadata["layout"])["tensors"]]
         self.weights = np.concatenate([genesis[name].reshape(-1) for name in names])
-        self.slots = {name.removeprefix(slots): genesis[name].copy() for name in genesis if name.startswith(slots)}
+        self.slots = {"start": self.weights.copy()} if json.loads(metadata["is_start"]) else {}
         self.numbers: dict[str, float] = {}
         text = np.load(folder / "data/train.npy")
         header = f"tokens\0{text.dtype.str}\0({len(text)},)\0".encode()
