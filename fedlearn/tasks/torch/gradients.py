@@ -167,7 +167,7 @@ def are_finite(numbers: Tensor) -> bool:
 def _flat_gradient(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     parts = torch.autograd.grad(loss, parameters, allow_unused=True)
     whole = [
-        (torch.zeros_like(parameter) if part is None else part).reshape(-1)
+        (torch.zeros_like(parameter) if part is None else part.to_dense() if part.is_sparse else part).reshape(-1)
         for part, parameter in zip(parts, parameters, strict=True)
     ]
     return torch.cat(whole)

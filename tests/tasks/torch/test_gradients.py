@@ -55,6 +55,25 @@ def test_a_sum_is_that_of_pytorchs_gradients_for_the_rows_of_each_group() -> Non
     assert len(set(results.losses.tolist())) == 3
 
 
+def test_a_sparse_gradient_is_that_of_the_dense_one() -> None:
+    found = []
+    for is_sparse in (False, True):
+
+        def embedding(*, is_sparse: bool = is_sparse) -> nn.Module:
+            return nn.Sequential(nn.Embedding(7, 3, sparse=is_sparse), nn.Flatten(), nn.Linear(6, 1))
+
+        def loss(model: nn.Module, rows: Rows) -> Any:  # noqa: ANN401
+            return model(rows["x"]).square().mean()
+
+        data = {"x": np.arange(40).reshape(20, 2) % 7}
+        objective = TaskObjective(supervised(embedding, loss, data, batch_size=BATCH_SIZE), seed=3)
+        weights = np.linspace(-1.0, 1.0, objective.layout.size, dtype=np.float32)
+        found.append(objective.gradient_sum(weights, data, trials_of(4), threads=1))
+    dense, sparse = (decode_estimate(objective.layout, each.estimate) for each in found)
+    np.testing.assert_array_equal(dense, sparse)
+    assert np.abs(dense[:21]).max() > 0
+
+
 def test_a_run_may_have_other_rows_than_its_task() -> None:
     task = supervised(network, cross_entropy, examples(), batch_size=2 * BATCH_SIZE)
     objective, own = TaskObjective(task, seed=3, batch_size=BATCH_SIZE), objective_of()
