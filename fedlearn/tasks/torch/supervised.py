@@ -1,11 +1,12 @@
 """Supervised learning: a module, examples, and a loss of the module on some of them."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any, ClassVar, final
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
@@ -17,7 +18,7 @@ from fedlearn.tasks.torch.dropout import PortableDraws
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.members.refusals import refuse_module
 from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
-from fedlearn.tasks.torch.training_mode import ENOUGH_ROWS, judging, learning
+from fedlearn.tasks.torch.training_mode import ENOUGH_ROWS, Buffers, judging, learning
 from fedlearn.tasks.torch.trees import as_tensors
 
 Rows = dict[str, Tensor]
@@ -56,8 +57,14 @@ class Supervised(ModuleTask):
         self.data, self.held_out, self.reads = data, held_out, reads or {}
         self.batch_size = BATCH_SIZE if batch_size is None else batch_size
         self.batch_size_by_losses = ROWS_BY_LOSSES if batch_size is None else 0
-        self._loss, self._metrics = loss, metrics
-        self._trained = _with_portable_draws(loss)
+        self._own_loss, self._metrics = loss, metrics
+        self._buffers = Buffers()
+        self._trained = _with_portable_draws(self._loss)
+
+    def _loss(self, model: nn.Module, rows: Rows) -> Tensor | float:
+        """The loss, of which nothing stays behind."""
+        with self._buffers.taken_back(model):
+            return self._own_loss(model, rows)
 
     def losses(self, members: Members, batch: Batch) -> Float32Array:
         assert isinstance(members, TorchMembers)
@@ -86,10 +93,12 @@ class Supervised(ModuleTask):
             self.load(weights)
             rows = as_tensors(dict(self.held_out), self.device)
             with self.judging():
-                return {name: float(metric(self.model, rows)) for name, metric in self._metrics.items()}
+                return {name: _measured(name, metric, self.model, rows) for name, metric in self._metrics.items()}
 
-    def judging(self) -> AbstractContextManager[None]:
-        return judging(self.model, self._run_on_data)
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        with self._buffers.taken_back(self.model), judging(self.model, self._run_on_data, moves=self._buffers.change):
+            yield
 
     def _run_on_data(self) -> None:
         """Runs the model on rows from all over the data, in groups as in trials."""
@@ -97,7 +106,7 @@ class Supervised(ModuleTask):
         n_groups = max(min(ENOUGH_ROWS, n_all) // self.batch_size, 1)
         numbers = np.arange(n_groups * self.batch_size) * n_all // (n_groups * self.batch_size)
         for some in np.random.default_rng(0).permutation(numbers).reshape(n_groups, -1):
-            self._loss(self.model, self._rows(some))
+            self._own_loss(self.model, self._rows(some))
 
     def _rows(self, numbers: NDArray[np.int64]) -> Rows:
         """The rows of the data with these numbers."""
@@ -106,6 +115,23 @@ class Supervised(ModuleTask):
 
     def _prepare(self, model: nn.Module) -> None:
         refuse_module(model, may_train=True)
+
+
+def _measured(name: str, metric: Judge, model: nn.Module, rows: Rows) -> float:
+    """A metric of the model; one may differentiate, such as by where a field is measured.
+
+    Raises:
+        ValueError: it fails.
+    """
+    try:
+        try:
+            found = metric(model, rows)
+        except RuntimeError:
+            with torch.enable_grad():
+                found = metric(model, rows)
+        return float(found.detach() if isinstance(found, Tensor) else found)
+    except Exception as error:
+        raise ValueError(f"metrics: expected a number of {name!r}, got {type(error).__name__}: {error}") from error
 
 
 def _with_portable_draws(loss: Judge) -> Judge:

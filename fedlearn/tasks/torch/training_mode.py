@@ -5,13 +5,20 @@ Volunteers then keep nothing from one group for the next, so that each gradient 
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import final
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.parametrizations import _SpectralNorm
+
+from fedlearn.tasks.torch.seeds import seeded
 
 ENOUGH_ROWS = 4096
 """Rows by which averages are measured."""
+
+POWER_ITERATIONS = 15
+"""Steps towards a matrix's norm where no call goes on from the one before; PyTorch takes as many at first."""
 
 
 def norms_in_training(model: nn.Module) -> list[_BatchNorm]:
@@ -25,17 +32,21 @@ def norms_in_training(model: nn.Module) -> list[_BatchNorm]:
 
 @contextmanager
 def learning(model: nn.Module) -> Iterator[None]:
-    """A context in which batch norms in training mode leave their averages as they are, and every row of an embedding
-    has a gradient.
+    """A context in which batch norms in training mode leave their averages as they are, every row of an embedding has a
+    gradient, and spectral norms find a matrix's norm at once.
 
-    PyTorch gives the row of `padding_idx` none, and graphs say nothing of padding.
+    PyTorch gives the row of `padding_idx` none, and graphs say nothing of padding. A spectral norm comes closer by a
+    step in each call, from where the last call left it, and here every call begins where the first one does.
     """
     norms = norms_in_training(model)
     padded = [(module, module.padding_idx) for module in model.modules() if isinstance(module, nn.Embedding)]
+    spectral = [(module, module.n_power_iterations) for module in model.modules() if isinstance(module, _SpectralNorm)]
     for norm in norms:
         norm.track_running_stats = False
     for embedding, _ in padded:
         embedding.padding_idx = None
+    for module, n_iterations in spectral:
+        module.n_power_iterations = max(n_iterations, POWER_ITERATIONS)
     try:
         yield
     finally:
@@ -43,6 +54,51 @@ def learning(model: nn.Module) -> Iterator[None]:
             norm.track_running_stats = True
         for embedding, index in padded:
             embedding.padding_idx = index
+        for module, n_iterations in spectral:
+            module.n_power_iterations = n_iterations
+
+
+@final
+class Buffers:
+    """The buffers of a module, which are taken back after each loss, so that none depends on those before it.
+
+    Batch norms are left out of this while they learn, since they then move none.
+    """
+
+    def __init__(self) -> None:
+        self._change: bool | None = None
+        """Whether a loss changes any; None before the first one."""
+
+    @property
+    def change(self) -> bool:
+        """Whether the losses so far have changed any."""
+        return self._change is True
+
+    @contextmanager
+    def taken_back(self, model: nn.Module) -> Iterator[None]:
+        """A context after which all buffers are what they were."""
+        if self._change is False:
+            yield
+            return
+        places = [
+            (module._buffers, name, buffer)
+            for module in model.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+        copies = {id(buffer): buffer.clone() for *_, buffer in places}
+        for owner, name, buffer in places:
+            owner[name] = copies[id(buffer)]
+        try:
+            yield
+            if self._change is None:
+                self._change = any(
+                    owner[name] is not copies[id(buffer)] or copies[id(buffer)]._version
+                    for owner, name, buffer in places
+                )
+        finally:
+            for owner, name, buffer in places:
+                owner[name] = buffer
 
 
 @contextmanager
@@ -62,15 +118,19 @@ def averaging(norms: Sequence[_BatchNorm]) -> Iterator[None]:
 
 
 @contextmanager
-def judging(model: nn.Module, run: Callable[[], object]) -> Iterator[None]:
+def judging(model: nn.Module, run: Callable[[], object], *, moves: bool = False) -> Iterator[None]:
     """A context in which the model is in evaluation mode, with running averages of what it is given in `run`.
 
-    Afterwards it has the modes and the averages that it had before.
+    A model that `moves` other buffers while it learns is given it in its own mode before. Afterwards it has the modes
+    and the averages that it had before.
     """
     norms, modes = norms_in_training(model), [(module, module.training) for module in model.modules()]
     before = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
-    model.eval()
     try:
+        if moves:
+            with torch.no_grad(), seeded(0, torch.device("cpu")):
+                run()
+        model.eval()
         if norms:
             with torch.no_grad(), averaging(norms):
                 run()

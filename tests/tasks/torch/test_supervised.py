@@ -126,6 +126,28 @@ def test_a_loss_that_draws_is_the_same_for_all_members_of_a_group() -> None:
     assert losses[0] != losses[4]
 
 
+def test_a_metric_may_differentiate() -> None:
+    def steepness(model: nn.Module, rows: Rows) -> Tensor:
+        x = rows["x"].requires_grad_(True)
+        (slope,) = torch.autograd.grad(model(x).sum(), x)
+        found: Tensor = slope.square().mean()
+        return found
+
+    task = supervised(network, cross_entropy, examples(), metrics={"steepness": steepness})
+    weights = flat_weights(task.tensors)
+    assert task.evaluate(weights, threads=1)["steepness"] > 0.0
+    assert task.evaluate(0 * weights, threads=1)["steepness"] == 0.0
+
+
+def test_a_metric_that_fails_is_named() -> None:
+    def broken(model: nn.Module, rows: Rows) -> Tensor:
+        return model(rows["z"]).mean()  # type: ignore[no-any-return]
+
+    task = supervised(network, cross_entropy, examples(), metrics={"accuracy": accuracy, "worse": broken})
+    with pytest.raises(ValueError, match="metrics: expected a number of 'worse', got KeyError: 'z'"):
+        task.evaluate(flat_weights(task.tensors), threads=1)
+
+
 @pytest.mark.parametrize(("batch_size", "expected"), [(None, (32, 8)), (7, (7, 0)), (32, (32, 0))])
 def test_groups_have_fewer_rows_by_losses_unless_their_number_is_said(
     batch_size: int | None, expected: tuple[int, int]
