@@ -17,11 +17,15 @@ from torch.utils._pytree import tree_map_only
 from fedlearn.graphs.graph import GraphError
 from fedlearn.tasks.torch.members.mode import getter
 from fedlearn.tasks.torch_graph.export.decompositions import decompositions_of
+from fedlearn.tasks.torch_graph.export.differentiated import Differentiated, stopped
 from fedlearn.tasks.torch_graph.export.refusals import REMEDY, cannot_be_exported
 from fedlearn.tasks.torch_graph.export.stand_ins import standing_in
 
 Loss = Callable[[nn.Module, dict[str, Tensor]], Tensor | float]
 """A function `loss(model, rows)` that gives one number; lower is better."""
+
+_STOPS = (Tensor.detach, Tensor.detach_, torch.detach)
+"""Functions that take a gradient away, as reading `data` does, which tracing does not see."""
 
 MODEL = "model"
 """The attribute of `_Whole` that holds the model; names of the model's tensors begin with it and a point."""
@@ -38,9 +42,8 @@ def capture(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor]) -> Exporte
     whole = _Whole(model, loss, tuple(rows))
     with torch.no_grad(), _quiet(), standing_in():
         try:
-            whole(*rows.values())  # makes what a model keeps from its first call, such as positions
-            with torch.enable_grad():
-                program: ExportedProgram = torch.export.export(whole, tuple(rows.values()), strict=False)
+            _call_once(whole, *rows.values())
+            program: ExportedProgram = _exported(whole, tuple(rows.values()))
             program = program.run_decompositions(decompositions_of(program.graph))
         except GraphError:
             raise
@@ -58,15 +61,46 @@ def capture(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor]) -> Exporte
     return program
 
 
+def _call_once(whole: "_Whole", *columns: Tensor) -> None:
+    """Makes what a model keeps from its first call, such as positions."""
+    try:
+        whole(*columns)
+    except RuntimeError:  # of a loss that differentiates
+        with torch.enable_grad():
+            whole(*columns)
+
+
+def _exported(whole: "_Whole", columns: tuple[Tensor, ...]) -> ExportedProgram:
+    """The program of a loss; the derivatives that it takes on its way are traced before, if they can't be followed."""
+    with torch.enable_grad():
+        try:
+            program: ExportedProgram = torch.export.export(whole, columns, strict=False)
+        except GraphError:
+            raise
+        except Exception as error:
+            try:
+                traced = Differentiated(whole.stopping_by(stopped), columns)
+                program = torch.export.export(traced, columns, strict=False)
+            except Exception:
+                raise error from None
+        return program
+
+
 class _Whole(nn.Module):
     """A module that gives the loss of columns, in the form that `torch.export` needs."""
 
-    def __init__(self, model: nn.Module, loss: Loss, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self, model: nn.Module, loss: Loss, columns: tuple[str, ...], stop: Callable[[Tensor], Tensor] = Tensor.detach
+    ) -> None:
         super().__init__()
-        self.model, self._loss, self._columns = model, loss, columns
+        self.model, self._loss, self._columns, self._stop = model, loss, columns, stop
+
+    def stopping_by(self, stop: Callable[[Tensor], Tensor]) -> "_Whole":
+        """The same by another function than `detach`."""
+        return _Whole(self.model, self._loss, self._columns, stop)
 
     def forward(self, *columns: Tensor) -> Tensor:
-        with _Stops():
+        with _Stops(self._stop):
             result = self._loss(self.model, dict(zip(self._columns, columns, strict=True)))
         if not isinstance(result, Tensor) or result.numel() != 1:
             got = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
@@ -77,6 +111,10 @@ class _Whole(nn.Module):
 class _Stops(TorchFunctionMode):
     """A mode in which what is computed without gradients says so, since a program has no such contexts."""
 
+    def __init__(self, stop: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self._stop = stop
+
     def __torch_function__(
         self,
         func: Callable[..., Any],
@@ -84,10 +122,10 @@ class _Stops(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 (whatever the function gives)
-        if func == getter("data"):  # which tracing does not see
-            return args[0].detach()
+        if func in _STOPS or func == getter("data"):
+            return self._stop(args[0])
         found = func(*args, **(kwargs or {}))
-        return found if torch.is_grad_enabled() else tree_map_only(Tensor, Tensor.detach, found)
+        return found if torch.is_grad_enabled() else tree_map_only(Tensor, self._stop, found)
 
 
 @contextmanager

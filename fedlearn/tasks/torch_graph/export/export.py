@@ -93,8 +93,9 @@ def _compare(
     program.module.to(device)
 
     def seeded_number(function: Callable[[dict[str, Tensor]], Any]) -> float:
-        with torch.no_grad(), seeded(0, device), PortableDraws():
-            return float(function(dict(rows)))
+        with seeded(0, device), PortableDraws():
+            found = function(dict(rows))
+        return float(found.detach() if isinstance(found, Tensor) else found)
 
     def gradient(function: Callable[[Any], Any], parameters: Iterable[Tensor]) -> Float32Array | None:
         group = {name: column[None] for name, column in rows.items()}

@@ -143,6 +143,10 @@ def _drawn_like(name: str) -> Rewrite:
     return rewrite
 
 
+def _softmax(name: str) -> Rewrite:
+    return lambda _, given: [Replacement(name, {**given, "dtype": None})]
+
+
 def _same_as(name: str) -> Rewrite:
     return lambda _, given: [Replacement(name, given)]
 
@@ -152,8 +156,10 @@ _RECURRENT = ("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
 _REWRITES: Mapping[str, Rewrite] = {
     "__and__.Tensor": _same_as("bitwise_and.Tensor"),
     "__or__.Tensor": _same_as("bitwise_or.Tensor"),
+    "_log_softmax.default": _softmax("log_softmax.int"),
     "_native_batch_norm_legit.no_stats": _batch_norm_by_rows,
     "_native_batch_norm_legit_no_training.default": _same_as("batch_norm.default"),
+    "_softmax.default": _softmax("softmax.int"),
     "_to_copy.default": _conversion,
     "_unsafe_view.default": _reshape,
     "broadcast_tensors.default": _expansions,

@@ -80,6 +80,70 @@ def test_what_has_no_gradient_has_none_as_a_graph(loss: Loss) -> None:
     assert any(call.operator == "detach.default" for call in unpacked(task.as_graph()).graph.calls)
 
 
+def field(model: nn.Module, rows: Rows) -> Tensor:
+    x = rows["x"].clone().requires_grad_(True)
+    with torch.enable_grad():
+        value = model(x)
+        (slope,) = torch.autograd.grad(value.sum(), x, create_graph=True)
+        (curve,) = torch.autograd.grad(slope.sum(), x, create_graph=True)
+    found: Tensor = (1.0 - curve + value.mean()).square().mean()
+    return found
+
+
+def penalised(model: nn.Module, rows: Rows) -> Tensor:
+    x = rows["x"].clone().requires_grad_(True)
+    scores = model(x)
+    (slope,) = torch.autograd.grad(scores.logsumexp(1).sum(), x, create_graph=True)
+    found: Tensor = F.cross_entropy(scores, rows["x"].argmax(1) % 3) + (slope.norm(dim=1) - 1.0).square().mean()
+    return found
+
+
+def one_step_ahead(model: nn.Module, rows: Rows) -> Tensor:
+    parameters = dict(model.named_parameters())
+    first, second = rows["x"].chunk(2)
+    before = model(first).softmax(-1).square().mean()
+    steps = torch.autograd.grad(before, list(parameters.values()), create_graph=True)
+    moved = {name: tensor - step for (name, tensor), step in zip(parameters.items(), steps, strict=True)}
+    found: Tensor = torch.func.functional_call(model, moved, (second,)).square().mean()
+    return found
+
+
+def field_with_targets(model: nn.Module, rows: Rows) -> Tensor:
+    x = rows["x"].clone().requires_grad_(True)
+    with torch.enable_grad():
+        value = model(x)
+        (slope,) = torch.autograd.grad(value.sum(), x, create_graph=True)
+    with torch.no_grad():
+        target = model(rows["x"]).mean()
+    ends = value.detach() + model(rows["x"]).data
+    found: Tensor = (slope - target).square().mean() + (model(2.0 * rows["x"]) - ends).square().mean()
+    return found
+
+
+@pytest.mark.parametrize("loss", [field, penalised, one_step_ahead, field_with_targets])
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.Softplus, nn.GELU, nn.ReLU])
+def test_a_loss_that_differentiates_has_its_gradient_as_a_graph(
+    loss: Loss, activation: Callable[[], nn.Module]
+) -> None:
+    task = task_of(
+        loss, lambda: nn.Sequential(nn.Linear(6, 8), activation(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
+    )
+    weights = flat_weights(task.tensors)
+    expected, found = gradient_of(task, weights), gradient_of(received(task.as_graph()), weights)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    operators = [call.operator for call in unpacked(task.as_graph()).graph.calls]
+    assert operators.count("detach.default") == (5 if loss is field_with_targets else 0)
+
+
+def test_what_stays_refused_is_said_as_before() -> None:
+    def branching(model: nn.Module, rows: Rows) -> Any:  # noqa: ANN401
+        (slope,) = torch.autograd.grad(field(model, rows), list(model.parameters())[:1], create_graph=True)
+        return slope.square().mean() if float(slope.sum()) > 0 else slope.mean()
+
+    with pytest.raises(GraphError, match=r"the model (and|or) its loss .*test_gradients.py:\d+: "):
+        task_of(branching).as_graph()
+
+
 def test_what_has_no_gradient_anyway_is_not_stopped() -> None:
     def loss(model: nn.Module, rows: Rows) -> Tensor:
         with torch.no_grad():
