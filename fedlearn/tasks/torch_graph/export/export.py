@@ -33,8 +33,8 @@ _TOLERANCE = 1e-5
 """The relative tolerance, a tenth of which is the absolute one; kernels may sum in another order if tensors lie
 otherwise in memory."""
 
-_GRADIENT_TOLERANCE = 1e-3
-"""The greatest difference of two gradients, as a share of one's length."""
+_GRADIENT_TOLERANCE = 0.01
+"""The greatest difference of two gradients, as a share of the length of one."""
 
 
 class ExportedGraph(Struct, frozen=True, eq=False):
