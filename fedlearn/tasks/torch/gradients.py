@@ -159,6 +159,16 @@ def _alone(loss: Loss, parameters: Sequence[Tensor], rows: Rows) -> tuple[list[f
     return [float(found.detach())], gradient
 
 
+def called(function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401 (of any function)
+    """Calls a function without recording derivatives, or with that where it takes some on its way."""
+    try:
+        with torch.no_grad():
+            return function(*arguments)
+    except RuntimeError:
+        with torch.enable_grad():
+            return function(*arguments)
+
+
 def are_finite(numbers: Tensor) -> bool:
     """Whether all numbers are finite, which a finite sum shows faster than an answer for each."""
     return bool(numbers.sum().isfinite()) or bool(numbers.isfinite().all())

@@ -24,7 +24,7 @@ from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.members.noise import as_tensors as as_noise
 from fedlearn.tasks.torch.members.refusals import refuse_module
 from fedlearn.tasks.torch.members.sequential import load_flat
-from fedlearn.tasks.torch.training_mode import Buffers
+from fedlearn.tasks.torch.training_mode import buffers_taken_back
 from fedlearn.tasks.torch.trees import as_tensors
 
 Model = nn.Module | Callable[[], nn.Module]
@@ -124,7 +124,7 @@ class ModuleTask(Task):
     def hidden(self) -> Mapping[str, int]:  # type: ignore[override]  # it is read alone
         if self._hidden is not None:
             return self._hidden
-        with Buffers().taken_back(self.model):  # which reading a weight may change, as a spectral norm does
+        with buffers_taken_back(self.model):  # which reading a weight may change, as a spectral norm does
             found = hidden_matrices(self.model)
         return {name: found[name] for name in self.parameters if name in found}
 

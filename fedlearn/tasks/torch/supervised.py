@@ -1,12 +1,11 @@
 """Supervised learning: a module, examples, and a loss of the module on some of them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial, wraps
 from typing import Any, ClassVar, final
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
@@ -15,10 +14,12 @@ from fedlearn.tasks.blocks import Columns, n_rows
 from fedlearn.tasks.signatures import check_takes
 from fedlearn.tasks.task import ROWS_BY_LOSSES, Batch, LossGradients, Members, Setting
 from fedlearn.tasks.torch.dropout import PortableDraws
+from fedlearn.tasks.torch.gradients import called
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.members.refusals import refuse_module
 from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
-from fedlearn.tasks.torch.training_mode import ENOUGH_ROWS, Buffers, judging, learning
+from fedlearn.tasks.torch.seeds import seeded
+from fedlearn.tasks.torch.training_mode import ENOUGH_ROWS, buffers_taken_back, judging, learning
 from fedlearn.tasks.torch.trees import as_tensors
 
 Rows = dict[str, Tensor]
@@ -58,13 +59,19 @@ class Supervised(ModuleTask):
         self.batch_size = BATCH_SIZE if batch_size is None else batch_size
         self.batch_size_by_losses = ROWS_BY_LOSSES if batch_size is None else 0
         self._own_loss, self._metrics = loss, metrics
-        self._buffers = Buffers()
+        self._moves_buffers: bool | None = None
+        """Whether a loss changes buffers of the module; None before the first one."""
         self._trained = _with_portable_draws(self._loss)
 
     def _loss(self, model: nn.Module, rows: Rows) -> Tensor | float:
-        """The loss, of which nothing stays behind."""
-        with self._buffers.taken_back(model):
+        """The loss, of which nothing stays behind in buffers, so that none depends on those before it."""
+        if self._moves_buffers is False:
             return self._own_loss(model, rows)
+        with buffers_taken_back(model) as have_changed:
+            found = self._own_loss(model, rows)
+            if self._moves_buffers is None:
+                self._moves_buffers = have_changed()
+        return found
 
     def losses(self, members: Members, batch: Batch) -> Float32Array:
         assert isinstance(members, TorchMembers)
@@ -97,7 +104,14 @@ class Supervised(ModuleTask):
 
     @contextmanager
     def judging(self) -> Iterator[None]:
-        with self._buffers.taken_back(self.model), judging(self.model, self._run_on_data, moves=self._buffers.change):
+        if self._moves_buffers is None:
+            with learning(self.model), seeded(0, self.device):
+                called(self._loss, self.model, self._rows(np.arange(self.batch_size) % n_rows(self.data)))
+        moves = self._moves_buffers is True
+        with (
+            buffers_taken_back(self.model) if moves else nullcontext(),
+            judging(self.model, self._run_on_data, moves=moves),
+        ):
             yield
 
     def _run_on_data(self) -> None:
@@ -106,7 +120,7 @@ class Supervised(ModuleTask):
         n_groups = max(min(ENOUGH_ROWS, n_all) // self.batch_size, 1)
         numbers = np.arange(n_groups * self.batch_size) * n_all // (n_groups * self.batch_size)
         for some in np.random.default_rng(0).permutation(numbers).reshape(n_groups, -1):
-            self._own_loss(self.model, self._rows(some))
+            called(self._own_loss, self.model, self._rows(some))
 
     def _rows(self, numbers: NDArray[np.int64]) -> Rows:
         """The rows of the data with these numbers."""
@@ -124,11 +138,7 @@ def _measured(name: str, metric: Judge, model: nn.Module, rows: Rows) -> float:
         ValueError: it fails.
     """
     try:
-        try:
-            found = metric(model, rows)
-        except RuntimeError:
-            with torch.enable_grad():
-                found = metric(model, rows)
+        found = called(metric, model, rows)
         return float(found.detach() if isinstance(found, Tensor) else found)
     except Exception as error:
         raise ValueError(f"metrics: expected a number of {name!r}, got {type(error).__name__}: {error}") from error

@@ -5,7 +5,6 @@ Volunteers then keep nothing from one group for the next, so that each gradient 
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import final
 
 import torch
 from torch import nn
@@ -58,47 +57,28 @@ def learning(model: nn.Module) -> Iterator[None]:
             module.n_power_iterations = n_iterations
 
 
-@final
-class Buffers:
-    """The buffers of a module, which are taken back after each loss, so that none depends on those before it.
+@contextmanager
+def buffers_taken_back(model: nn.Module) -> Iterator[Callable[[], bool]]:
+    """A context after which all buffers are what they were; gives a function that says whether they have changed."""
+    places = [
+        (module._buffers, name, buffer)
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    copies = {id(buffer): buffer.clone() for *_, buffer in places}
+    for owner, name, buffer in places:
+        owner[name] = copies[id(buffer)]
 
-    Batch norms are left out of this while they learn, since they then move none.
-    """
+    def have_changed() -> bool:
+        now = [(owner[name], copies[id(buffer)]) for owner, name, buffer in places]
+        return any(present is not copy or copy._version for present, copy in now)
 
-    def __init__(self) -> None:
-        self._change: bool | None = None
-        """Whether a loss changes any; None before the first one."""
-
-    @property
-    def change(self) -> bool:
-        """Whether the losses so far have changed any."""
-        return self._change is True
-
-    @contextmanager
-    def taken_back(self, model: nn.Module) -> Iterator[None]:
-        """A context after which all buffers are what they were."""
-        if self._change is False:
-            yield
-            return
-        places = [
-            (module._buffers, name, buffer)
-            for module in model.modules()
-            for name, buffer in module._buffers.items()
-            if buffer is not None
-        ]
-        copies = {id(buffer): buffer.clone() for *_, buffer in places}
+    try:
+        yield have_changed
+    finally:
         for owner, name, buffer in places:
-            owner[name] = copies[id(buffer)]
-        try:
-            yield
-            if self._change is None:
-                self._change = any(
-                    owner[name] is not copies[id(buffer)] or copies[id(buffer)]._version
-                    for owner, name, buffer in places
-                )
-        finally:
-            for owner, name, buffer in places:
-                owner[name] = buffer
+            owner[name] = buffer
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from fedlearn.es.perturbation import Perturbation  # noqa: E402
 from fedlearn.es.trials import Trials  # noqa: E402
 from fedlearn.tasks.task import Task, flat_weights  # noqa: E402
 from fedlearn.tasks.torch.supervised import Rows, Supervised, supervised  # noqa: E402
-from fedlearn.tasks.torch.training_mode import POWER_ITERATIONS, Buffers, learning  # noqa: E402
+from fedlearn.tasks.torch.training_mode import POWER_ITERATIONS, buffers_taken_back, learning  # noqa: E402
 from fedlearn.tasks.torch_graph.sharing import received  # noqa: E402
 from fedlearn.tasks.user.task_objective import TaskObjective  # noqa: E402
 
@@ -87,7 +87,6 @@ def test_each_loss_is_as_the_first_one_and_that_of_the_graph(model: Callable[[],
 def test_a_model_is_judged_and_saved_with_buffers_of_its_data() -> None:
     task = task_of(Scaled)
     weights, own = flat_weights(task.tensors), Scaled()
-    gradient_of(task, weights)
     own.load_state_dict(safetensors.torch.load(task.state_dict(weights, {})))
     assert own.n_calls == 5  # as many as there are groups
     assert (own.mean - 1.0).min() > 0.2
@@ -100,49 +99,64 @@ def test_a_spectral_norm_is_found_at_once() -> None:
     with torch.no_grad():
         layer.parametrizations.weight.original.copy_(torch.randn(20, 6, generator=torch.Generator().manual_seed(1)))
     parametrization = layer.parametrizations.weight[0]
-    with learning(layer), Buffers().taken_back(layer):
+    with learning(layer), buffers_taken_back(layer):
         assert parametrization.n_power_iterations == POWER_ITERATIONS
         assert torch.linalg.matrix_norm(layer.weight, 2).item() == pytest.approx(1.0, rel=0.02)
     assert parametrization.n_power_iterations == 1
 
 
 def test_buffers_that_no_loss_changes_are_left_alone() -> None:
-    model = nn.Sequential(nn.Linear(6, 6))
+    model = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6))
     model.register_buffer("still", torch.ones(3))
-    kept, still = Buffers(), model.get_buffer("still")
-    with kept.taken_back(model):
-        assert model.get_buffer("still") is not still
+    still, task = model.get_buffer("still"), task_of(lambda: model)
+    task.evaluate(flat_weights(task.tensors), threads=1)
     assert model.get_buffer("still") is still
-    assert not kept.change
-    with kept.taken_back(model):
-        assert model.get_buffer("still") is still
+    seen = []
+
+    def watched(model: nn.Module, rows: Rows) -> Tensor:
+        seen.append(model.get_buffer("still") is still)
+        return mean_square(model, rows)
+
+    task = supervised(model, watched, DATA, batch_size=8)
+    for _ in range(2):
+        gradient_of(task, flat_weights(task.tensors))
+    assert seen == [False, True]
 
 
 def test_a_loss_that_fails_says_nothing_of_buffers() -> None:
     model = Scaled()
-    kept, mean = Buffers(), model.mean
-    with pytest.raises(ValueError, match="no"), kept.taken_back(model):
-        raise ValueError("no")
+    mean, has_failed = model.mean, False
+
+    def failing(model: nn.Module, rows: Rows) -> Tensor:
+        nonlocal has_failed
+        if not has_failed:
+            has_failed = True
+            raise ValueError("no")
+        return mean_square(model, rows)
+
+    task = supervised(model, failing, DATA, batch_size=8)
+    weights = flat_weights(task.tensors)
+    with pytest.raises(ValueError, match="no"):
+        gradient_of(task, weights)
     assert model.mean is mean
-    with kept.taken_back(model):
-        model(X)
-    assert kept.change
+    np.testing.assert_array_equal(gradient_of(task, weights), gradient_of(task, weights))
     assert model.mean is mean
     assert float(model.n_calls) == 0.0
 
 
 def test_a_buffer_that_gives_way_to_another_has_changed() -> None:
-    model, kept = Scaled(), Buffers()
-    with kept.taken_back(model):
+    model = Scaled()
+    with buffers_taken_back(model) as have_changed:
+        assert not have_changed()
         model.n_calls = model.n_calls + 1
-    assert kept.change
+        assert have_changed()
+    assert float(model.n_calls) == 0.0
 
 
 def test_tied_buffers_stay_tied() -> None:
     model = nn.Sequential(Scaled(), Scaled())
     model[1].mean = model[0].mean
-    kept = Buffers()
-    with kept.taken_back(model):
+    with buffers_taken_back(model) as have_changed:
         assert model[1].mean is model[0].mean
         model(X)
-    assert kept.change
+        assert have_changed()

@@ -239,11 +239,14 @@ def test_averages_are_measured_by_so_many_rows_at_most(monkeypatch: pytest.Monke
 
     task = supervised(Normed, counting, {"x": ROWS.numpy()}, batch_size=20)
     with task.judging():
+        assert seen == [20, 20, 20]  # the first one tells whether a loss changes other buffers
+    seen.clear()
+    with task.judging():
         assert seen == [20, 20]
     few = supervised(Normed, counting, {"x": ROWS.numpy()}, batch_size=64)
     seen.clear()
     with few.judging():
-        assert seen == [64]
+        assert seen == [64, 64]
 
 
 def test_a_model_in_evaluation_is_not_measured() -> None:

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from fedlearn.graphs.graph import GraphError
+from fedlearn.tasks.torch.gradients import called
 from fedlearn.tasks.torch.members.mode import getter
 from fedlearn.tasks.torch_graph.export.decompositions import decompositions_of
 from fedlearn.tasks.torch_graph.export.differentiated import Differentiated, stopped
@@ -42,7 +43,7 @@ def capture(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor]) -> Exporte
     whole = _Whole(model, loss, tuple(rows))
     with torch.no_grad(), _quiet(), standing_in():
         try:
-            _call_once(whole, *rows.values())
+            called(whole, *rows.values())  # makes what a model keeps from its first call, such as positions
             program: ExportedProgram = _exported(whole, tuple(rows.values()))
             program = program.run_decompositions(decompositions_of(program.graph))
         except GraphError:
@@ -59,15 +60,6 @@ def capture(model: nn.Module, loss: Loss, rows: Mapping[str, Tensor]) -> Exporte
                 f"call model.eval() if that is a running average, or, {REMEDY}"
             )
     return program
-
-
-def _call_once(whole: "_Whole", *columns: Tensor) -> None:
-    """Makes what a model keeps from its first call, such as positions."""
-    try:
-        whole(*columns)
-    except RuntimeError:  # of a loss that differentiates
-        with torch.enable_grad():
-            whole(*columns)
 
 
 def _exported(whole: "_Whole", columns: tuple[Tensor, ...]) -> ExportedProgram:

@@ -15,7 +15,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 _aten = torch.ops.aten
 
-
 _TURNED = {
     _aten.add.Tensor: _aten.add.Tensor,
     _aten.mul.Tensor: _aten.mul.Tensor,

@@ -16,7 +16,7 @@ from fedlearn.graphs.checks import values_read
 from fedlearn.graphs.graph import ArraySpec, Graph, GraphError
 from fedlearn.tasks.task import NoGradientError
 from fedlearn.tasks.torch.dropout import PortableDraws
-from fedlearn.tasks.torch.gradients import Batching, loss_gradients
+from fedlearn.tasks.torch.gradients import Batching, called, loss_gradients
 from fedlearn.tasks.torch.seeds import seeded
 from fedlearn.tasks.torch_graph.arrays import spec_of, to_array, to_constant
 from fedlearn.tasks.torch_graph.export.capture import Loss, capture
@@ -94,7 +94,7 @@ def _compare(
 
     def seeded_number(function: Callable[[dict[str, Tensor]], Any]) -> float:
         with seeded(0, device), PortableDraws():
-            found = function(dict(rows))
+            found = called(function, dict(rows))
         return float(found.detach() if isinstance(found, Tensor) else found)
 
     def gradient(function: Callable[[Any], Any], parameters: Iterable[Tensor]) -> Float32Array | None:
