@@ -61,7 +61,7 @@ class Supervised(ModuleTask):
         self._own_loss, self._metrics = loss, metrics
         self._moves_buffers: bool | None = None
         """Whether a loss changes buffers of the module; None before the first one."""
-        self._trained = _with_portable_draws(self._loss)
+        self._trained = wraps(loss)(_with_portable_draws(self._loss))
 
     def _loss(self, model: nn.Module, rows: Rows) -> Tensor | float:
         """The loss, of which nothing stays behind in buffers, so that none depends on those before it."""
@@ -104,7 +104,7 @@ class Supervised(ModuleTask):
 
     @contextmanager
     def judging(self) -> Iterator[None]:
-        if self._moves_buffers is None:
+        if self._moves_buffers is None and any(True for _ in self.model.buffers()):
             with learning(self.model), seeded(0, self.device):
                 called(self._loss, self.model, self._rows(np.arange(self.batch_size) % n_rows(self.data)))
         moves = self._moves_buffers is True
@@ -148,7 +148,6 @@ def _with_portable_draws(loss: Judge) -> Judge:
     """The loss, with draws that are the same on every machine if its first call makes any."""
     may_draw = True
 
-    @wraps(loss)
     def judge(model: nn.Module, rows: Rows) -> Tensor | float:
         nonlocal may_draw
         if not may_draw:

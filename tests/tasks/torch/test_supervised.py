@@ -62,6 +62,7 @@ def test_losses_are_those_of_perturbed_weights(rank: int) -> None:
         x, y = (torch.from_numpy(batch.rows[name][group]) for name in "xy")
         assert loss == pytest.approx(F.cross_entropy(model(x), y.long()).item(), abs=1e-6)
     assert np.std(losses) > 1e-3
+    assert task.report().startswith("cross_entropy: ")
 
 
 def test_metrics_are_of_unperturbed_weights_on_the_last_tenth() -> None:
