@@ -165,8 +165,8 @@ def loads_strictly(network: Network, stages: Chain) -> bool:
         for runner in stages.runners
         for array in runner.stage.learned
     }
-    first = next(iter(network.rows.values()))
-    task = supervised(network.module, network.loss, {"n": np.arange(len(first))}, batch_size=1)
+    rows = {name: column.numpy() for name, column in network.rows.items()}
+    task = supervised(network.module, network.loss, rows, batch_size=1)
     data = task.state_dict(flat_weights({name: fused[name] for name in task.tensors}), {})
     network.module.load_state_dict(safetensors.torch.load(data), strict=True)
     return all(np.array_equal(parameter.detach(), fused[name]) for name, parameter in parameters.items())
