@@ -31,7 +31,6 @@ GRADIENT_BYTES = 2**26
 MOST_GROUPS = 64
 """The most groups whose gradients are computed together."""
 
-
 ROWS_BY_LOSSES = 8
 """Rows of a group with which runs by losses learn most in their time: a loss of more rows is one number, too."""
 

@@ -89,9 +89,9 @@ class Supervised(ModuleTask):
     def as_graph(self, *, batch_size: int = 0) -> bytes:
         from fedlearn.tasks.torch_graph.sharing import share
 
-        numbers = np.arange(batch_size or self.batch_size) % n_rows(self.data)
         with learning(self.model):
-            return share(self, self.model, self._loss, self._rows(numbers), self.parameters)
+            rows = self._first_rows(batch_size or self.batch_size)
+            return share(self, self.model, self._loss, rows, self.parameters)
 
     def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:  # noqa: ARG002
         if not self._metrics:
@@ -106,7 +106,7 @@ class Supervised(ModuleTask):
     def judging(self) -> Iterator[None]:
         if self._moves_buffers is None and any(True for _ in self.model.buffers()):
             with learning(self.model), seeded(0, self.device):
-                called(self._loss, self.model, self._rows(np.arange(self.batch_size) % n_rows(self.data)))
+                called(self._loss, self.model, self._first_rows(self.batch_size))
         moves = self._moves_buffers is True
         with (
             buffers_taken_back(self.model) if moves else nullcontext(),
@@ -121,6 +121,10 @@ class Supervised(ModuleTask):
         numbers = np.arange(n_groups * self.batch_size) * n_all // (n_groups * self.batch_size)
         for some in np.random.default_rng(0).permutation(numbers).reshape(n_groups, -1):
             called(self._own_loss, self.model, self._rows(some))
+
+    def _first_rows(self, n: int) -> Rows:
+        """The first rows of the data, from the beginning again where there are fewer than so many."""
+        return self._rows(np.arange(n) % n_rows(self.data))
 
     def _rows(self, numbers: NDArray[np.int64]) -> Rows:
         """The rows of the data with these numbers."""

@@ -54,9 +54,9 @@ class Differentiated(nn.Module):
 def _without_detours(traced: fx.GraphModule) -> fx.GraphModule:
     """The same without what derivatives detach for themselves, and with what was stopped as detached."""
     for node in traced.graph.nodes:
-        if node.target is _aten.detach.default or node.target is _aten.alias.default:
+        if node.target in (_aten.detach.default, _aten.alias.default):
             node.replace_all_uses_with(node.args[0])
-        elif node.target is _aten.detach_copy.default or node.target is _aten.alias_copy.default:
+        elif node.target is _aten.detach_copy.default:
             node.target = _aten.detach.default
         elif node.target in _TURNED and isinstance(node.args[0], int | float):
             node.target, node.args = _TURNED[node.target], (node.args[1], node.args[0])
