@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from fedlearn.config import RunConfig
 from fedlearn.storage.runs import RunFolder
 from fedlearn.system.children import Child, Death, stop_processes
 from fedlearn.system.processes import program, step_back
+from fedlearn.system.waiting import WaitingProcess
 from fedlearn.terminal.guards import printable
 
 NICENESS = 5
@@ -26,12 +27,19 @@ LAST_BYTES = 400
 """Bytes of a log that are searched for its last line."""
 
 
+def volunteer_ahead() -> WaitingProcess:
+    """Starts a volunteer that imports PyTorch, which takes seconds, while its server prepares the run."""
+    waiting = WaitingProcess.start("join", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **_surroundings())
+    step_back(waiting.process.pid, NICENESS)
+    return waiting
+
+
 @final
 class LocalVolunteers:
     """The processes of a run's own volunteers; what they print goes into files in the run folder.
 
-    `task` names the task's file where volunteers need it. A volunteer that dies is started again, after a pause that
-    grows.
+    `task` names the task's file where volunteers need it; `ahead` is a volunteer that was started before its run. A
+    volunteer that dies is started again, after a pause that grows.
 
     Attributes:
         server: the address that volunteers are given when they start.
@@ -44,10 +52,11 @@ class LocalVolunteers:
         *,
         server: str,
         task: str = "",
+        ahead: WaitingProcess | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.server = server
-        self._folder = folder
+        self._folder, self._ahead = folder, ahead
         self._volunteers: list[Child] = []
         settings = config.volunteers
         self.n_started = settings.volunteers
@@ -70,14 +79,15 @@ class LocalVolunteers:
         stop_processes((volunteer.process for volunteer in self._volunteers), patience_s=STOP_S, are_told=True)
 
     def _start(self, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
-        with open(self._folder / f"{name}.log", "ab") as log:
+        file, arguments = self._folder / f"{name}.log", ["join", "--server", self.server, *arguments]
+        ahead, self._ahead = self._ahead, None
+        with file.open("ab") as log:
+            if ahead is not None and ahead.process.poll() is None:
+                process = ahead.begin(arguments, log=str(file))
+                ahead.close()
+                return process
             process = subprocess.Popen(
-                program(["join", "--server", self.server, *arguments]),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for the server, which tells them
-                env={**os.environ, "no_proxy": "*"},  # the server is this machine
+                program(arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log, **_surroundings()
             )
         step_back(process.pid, NICENESS)
         return process
@@ -90,6 +100,14 @@ class LocalVolunteers:
             f"the local volunteer {name} ended with exit code {death.code}{f': {said}' if said else ''}; see "
             f"{name}.log in the run folder; {hope}"
         )
+
+
+def _surroundings() -> dict[str, Any]:
+    """What the process of a volunteer is started with."""
+    return {
+        "start_new_session": True,  # Ctrl-C is for the server, which tells them
+        "env": {**os.environ, "no_proxy": "*"},  # the server is this machine
+    }
 
 
 def _last_line(log: Path) -> str:

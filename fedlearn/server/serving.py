@@ -21,6 +21,7 @@ from fedlearn.server.server import Server
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.task_file import is_task_file
 from fedlearn.system.invocation import invocation
+from fedlearn.system.waiting import WaitingProcess
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 
@@ -49,10 +50,11 @@ def serve(
     next_commands: Sequence[str] = (),
     terminal: Terminal | None = None,
     bars: Bars | None = None,
+    ahead: WaitingProcess | None = None,
 ) -> int:
     """Runs the server until the run ends; gives the exit code.
 
-    `next_commands` are commands to try after training.
+    `next_commands` are commands to try after training; `ahead` is a volunteer that was started before the run.
 
     Raises:
         StorageError: the disk refuses.
@@ -74,7 +76,7 @@ def serve(
         try:
             async with _board(run, terminal) as page:
                 server = Server(trainer, told, security, page=page)
-                return await server.run(listening, lambda port: _local(run, str(security.local_address(port))))
+                return await server.run(listening, lambda port: _local(run, str(security.local_address(port)), ahead))
         finally:
             sweeping.cancel()
 
@@ -123,9 +125,9 @@ def conclude(
         terminal.say("" if number else "try next", command=following)
 
 
-def _local(run: Run, server: str) -> LocalVolunteers:
+def _local(run: Run, server: str, ahead: WaitingProcess | None) -> LocalVolunteers:
     task = run.prepared.entry if run.prepared.needs_task else ""
-    return LocalVolunteers(run.folder.path, run.config, server=server, task=task)
+    return LocalVolunteers(run.folder.path, run.config, server=server, task=task, ahead=ahead)
 
 
 async def sweep() -> None:

@@ -1,5 +1,6 @@
 """Processes are small scripts here, in place of Python: what they are given and how they end is what counts."""
 
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from fedlearn.config import RunConfig, Schema
 from fedlearn.server import local_volunteers
 from fedlearn.server.local_volunteers import TERMS, LocalVolunteers
+from fedlearn.system.waiting import WaitingProcess
 from fedlearn.tasks.user.task_options import TaskOptions
 from tests.patience import until
 
@@ -36,6 +38,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started
         script: str,
         *,
         task: str = "",
+        ahead: WaitingProcess | None = None,
         clock: Callable[[], float] = time.monotonic,
         **settings: Any,  # noqa: ANN401
     ) -> LocalVolunteers:
@@ -43,7 +46,8 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started
         shell.write_text(f"#!/bin/sh\n{script}\n")
         shell.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(shell))
-        started.append(LocalVolunteers(tmp_path, config_of(**settings), server="far:4711", task=task, clock=clock))
+        config = config_of(**settings)
+        started.append(LocalVolunteers(tmp_path, config, server="far:4711", task=task, ahead=ahead, clock=clock))
         return started[-1]
 
     yield start
@@ -178,6 +182,45 @@ def test_volunteers_that_do_not_go_are_ended(started: Started, tmp_path: Path) -
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     volunteers.stop()
+
+
+def test_volunteer_that_was_started_before_its_run_is_the_first(started: Started, tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    script = f'read -r order; echo "$order" > {order}; cat; exit 4'
+    ahead = WaitingProcess.start(command=["sh", "-c", script])
+    volunteers = started('echo "$@"', volunteers=2, ahead=ahead, clock=lambda: 0.0)
+    assert sorted(line.split(";")[0] for line in ended(volunteers, 2)) == [
+        "the local volunteer local-1 ended with exit code 4",
+        "the local volunteer local-2 ended with exit code 0",
+    ]
+    told = json.loads(order.read_text())
+    assert told["arguments"][:5] == ["join", "--server", "far:4711", "--name", "local-1"]
+    assert told["log"] == str(tmp_path / "local-1.log")
+    assert f"-m fedlearn {' '.join(told['arguments'])}\n".replace("local-1", "local-2") in log_of(tmp_path, 2)
+
+
+def test_volunteer_that_died_before_its_run_is_started_anew(started: Started, tmp_path: Path) -> None:
+    ahead = WaitingProcess.start(command=["false"])
+    ahead.process.wait()
+    ended(started('echo "$@"', ahead=ahead))
+    ahead.close()
+    assert "--name local-1" in log_of(tmp_path)
+
+
+def test_volunteer_that_is_started_before_its_run_gives_way_and_waits_by_itself(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_volunteers, "NICENESS", 19)
+    started(STAYS, volunteers=0)
+    monkeypatch.setenv("SHOWN", str(tmp_path / "shown"))
+    (tmp_path / "shell").write_text('#!/bin/sh\necho "$@" "$no_proxy" > "$SHOWN"; echo heard; read -r order\n')
+    ahead = local_volunteers.volunteer_ahead()
+    until(lambda: (tmp_path / "shown").exists() and (tmp_path / "shown").read_text().endswith("\n"))
+    assert (tmp_path / "shown").read_text() == "-P -m fedlearn.commands.ahead join *\n"
+    assert os.getpriority(os.PRIO_PROCESS, ahead.process.pid) == 19
+    assert os.getsid(ahead.process.pid) != os.getsid(0)
+    ahead.close()
+    assert ahead.process.wait() == 1
 
 
 def test_run_may_have_no_volunteers_of_its_own(started: Started, tmp_path: Path) -> None:

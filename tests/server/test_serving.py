@@ -23,6 +23,7 @@ from fedlearn.storage.logs.metrics import StepMetrics
 from fedlearn.storage.runs import resolve_run
 from fedlearn.storage.status import read_status
 from fedlearn.system.invocation import invocation
+from fedlearn.system.waiting import WaitingProcess
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 from tests.board.folders import show_status
@@ -171,6 +172,29 @@ def test_run_that_ends_with_weights_of_no_use_fails(
     trainer, _ = Trainer.open(recorded_run(config))
     with contextlib.closing(trainer), socket.socket() as listening:
         assert serve(trainer, listening, ServerSecurity(), terminal=Terminal(stream=io.StringIO(), quiet=True)) == code
+
+
+def test_volunteer_that_was_started_ahead_is_one_of_the_runs_own(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[object] = []
+
+    class Beginning:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        async def run(self, _: object, local: Callable[[int], object]) -> str:
+            local(4711)
+            return "the server was stopped"
+
+    monkeypatch.setattr(module, "Server", Beginning)
+    monkeypatch.setattr(module, "LocalVolunteers", lambda *_, ahead, **__: given.append(ahead))
+    ahead = WaitingProcess.start(command=["cat"])
+    trainer, _ = Trainer.open(recorded_run(config))
+    with contextlib.closing(trainer), contextlib.closing(ahead), socket.socket() as listening:
+        terminal = Terminal(stream=io.StringIO(), quiet=True)
+        serve(trainer, listening, ServerSecurity(), terminal=terminal, ahead=ahead)
+    ahead.process.wait()
+    assert given == [ahead]
 
 
 def test_quiet_says_how_it_ended_and_nothing_more(config: RunConfig) -> None:

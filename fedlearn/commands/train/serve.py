@@ -3,7 +3,8 @@
 import argparse
 import os
 import shlex
-from contextlib import ExitStack
+import sys
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from fedlearn.commands.train.mesh import Mesh
 from fedlearn.config import (
     OPTIONS,
     ConfigError,
+    RunConfig,
     Schema,
     SourceFile,
     add_config_flags,
@@ -46,6 +48,7 @@ from fedlearn.runs.run import (
 )
 from fedlearn.server.callback_file import load_callback
 from fedlearn.server.listening import listen
+from fedlearn.server.local_volunteers import volunteer_ahead
 from fedlearn.server.security import open_security, with_local
 from fedlearn.server.serving import serve
 from fedlearn.server.supervision import Serving, Supervisor, tell
@@ -54,6 +57,7 @@ from fedlearn.storage.runs import lock_run, resolve_run
 from fedlearn.storage.task_file import is_task_file
 from fedlearn.system.invocation import invocation
 from fedlearn.system.processes import CAN_PASS_DESCRIPTORS, program
+from fedlearn.system.waiting import WaitingProcess
 from fedlearn.tasks.blocks import n_rows
 from fedlearn.tasks.kind import Kind, TextExaminer
 from fedlearn.tasks.registry import find_kind, kind_names
@@ -136,6 +140,7 @@ def serve_command(options: argparse.Namespace) -> int:
                 config = config.replace({"task": task.entry})
             if config.volunteers.volunteers:
                 check_device(config.volunteers.device)
+            ahead = _volunteer_ahead(config, held)
             # Before there is a folder: a run that can't be served must not become the latest.
             listening = held.enter_context(listen(config.server.host, config.server.port))
             security = open_security(config.server, Path(config.run.runs), os.environ)
@@ -144,6 +149,7 @@ def serve_command(options: argparse.Namespace) -> int:
             held.enter_context(lock_run(run.folder))
         else:
             run, ignored = _resumed(file, options), ()
+            ahead = _volunteer_ahead(run.config, held)
             held.enter_context(lock_run(run.folder))
             listening = held.enter_context(listen(run.config.server.host, run.config.server.port))
             security = open_security(run.config.server, run.folder.path.parent, os.environ)
@@ -166,7 +172,15 @@ def serve_command(options: argparse.Namespace) -> int:
             next_commands=_next(run),
             terminal=terminal,
             bars=bars,
+            ahead=ahead,
         )
+
+
+def _volunteer_ahead(config: RunConfig, held: ExitStack) -> WaitingProcess | None:
+    """A volunteer that imports PyTorch while the run is prepared, where its task has imported that here."""
+    if config.volunteers.volunteers == 0 or "torch" not in sys.modules:
+        return None
+    return held.enter_context(closing(volunteer_ahead()))
 
 
 def _supervised(options: argparse.Namespace) -> int:

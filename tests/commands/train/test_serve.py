@@ -2,6 +2,7 @@
 
 import re
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,6 +53,15 @@ SETTLED += ["--time-per-step", "5", "--port", "0"]
 Serve = Callable[..., RunConfig]
 
 
+class Ahead:
+    """A volunteer that is started before its run."""
+
+    is_open = True
+
+    def close(self) -> None:
+        self.is_open = False
+
+
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
     """Serves with these flags, in an empty folder; gives the configuration of what is served."""
@@ -61,6 +71,11 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
         monkeypatch.delenv(f"FEDLEARN_{name}", raising=False)
     monkeypatch.setattr(module, "usable_processors", lambda: 6)
     configs: list[RunConfig] = []
+    begun_ahead: list[Ahead] = []
+
+    def begin_ahead() -> Ahead:
+        begun_ahead.append(Ahead())
+        return begun_ahead[-1]
 
     def stand_in(
         trainer: Trainer,
@@ -71,7 +86,10 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
         next_commands: list[str],
         terminal: Terminal,
         bars: Bars,
+        ahead: Ahead | None,
     ) -> int:
+        has_volunteers = trainer.run.config.volunteers.volunteers > 0
+        assert (ahead is not None and ahead.is_open) == (has_volunteers and "torch" in sys.modules)
         for callback in callbacks:
             callback.on_notice("serving")
         assert terminal.screen.mode == "plain"
@@ -87,11 +105,14 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
         return 0
 
     monkeypatch.setattr(module, "serve", stand_in)
+    monkeypatch.setattr(module, "volunteer_ahead", begin_ahead)
 
     def serve(*arguments: str) -> RunConfig:
         parser = Parser()
         add_serve(parser)
+        begun_ahead.clear()
         assert serve_command(parser.parse_args([*arguments])) == 0
+        assert not any(volunteer.is_open for volunteer in begun_ahead)
         return configs[-1]
 
     return serve
@@ -125,6 +146,15 @@ def test_task_in_a_file_is_served_with_its_own_settings_unless_flags_say_otherwi
     shown = capsys.readouterr().out
     assert shown.startswith("run 1 in trainingRuns/1: fit.py:task, a model of 5 parameters\n")
     assert served("--task", "fit.py:task", *SETTLED).strategy.sigma == 0.1
+
+
+def test_volunteer_of_a_task_on_pytorch_starts_before_the_run_is_prepared(
+    served: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", sys.modules.get("torch", sys))
+    served("--task", write_task(tmp_path), *SETTLED)
+    served("--resume", "1", "--task", "fit.py:task")
+    served("--task", "fit.py:task", *SETTLED, "--volunteers", "0")
 
 
 def test_reasons_of_settings_are_told_to_those_who_ask(
