@@ -211,6 +211,7 @@ def test_a_configuration_without_groups_reads_with_every_key_in_its_group(rnn_sc
         "correction",
         "matrix_rate",
         "vector_rate",
+        "path_share",
         "local_steps",
         "sum_bits",
         "restarts",
@@ -295,7 +296,7 @@ def test_variables_of_other_programs_are_ignored(rnn_schema: Schema) -> None:
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_no_number_may_be_infinite_or_missing(rnn_schema: Schema, refusal: Refusal, value: str) -> None:
     floats = [key for key, field in rnn_schema.fields.items() if isinstance(field.default, float)]
-    assert len(floats) == 19
+    assert len(floats) == 20
     for key in floats:
         assert f"{key}: expected a number" in refusal(f"{key} = {value}")
 

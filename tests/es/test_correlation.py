@@ -4,9 +4,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedlearn.es.correlation import correlated_noise, start_factor
+import es_core
+from fedlearn.es.correlation import correlated_noise
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
-from fedlearn.es.noise import Dense, member_noise
+from fedlearn.es.noise import Dense
 from fedlearn.es.optimizers.cma import Cma
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.replica import Replica, genesis
@@ -24,7 +25,8 @@ LAYOUT = ParameterLayout(
 )
 PLAIN = ParameterLayout(LAYOUT.tensors[:3])
 TRIALS = Trials(3, Perturbation(0.5, 0), group_size=4, first_member=8, n_members=8)
-GOLDEN = "2af42f224f2d2c30"
+MIXING: Float32Array = (np.eye(8) + np.tri(8, k=-1) / 4).astype(np.float32)
+GOLDEN = "3f66af99448370da"
 
 
 def weights_with(factor: Float32Array) -> Float32Array:
@@ -33,7 +35,7 @@ def weights_with(factor: Float32Array) -> Float32Array:
 
 
 def new_replica(*, threads: int = 1) -> Replica:
-    weights = weights_with(start_factor(8))
+    weights = weights_with(MIXING)
     return Replica(LAYOUT, genesis(LAYOUT, weights), seed=9, row_masks=lambda _: None, threads=threads)
 
 
@@ -48,28 +50,34 @@ def moved(n_steps: int, *, threads: int = 1) -> Replica:
     return replica
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 13, 64, 200])
-def test_the_first_factor_is_orthogonal_and_mixes_all_signs(n: int) -> None:
-    factor = start_factor(n).astype(np.float64)
-    np.testing.assert_allclose(factor @ factor.T, np.eye(n), atol=1e-6)
-    if n > 2:
-        assert np.abs(factor).max() < 0.9
-
-
-def test_with_a_factor_of_one_noise_is_what_it_is_without() -> None:
+def test_with_a_factor_of_one_noise_is_four_signs_of_each_number() -> None:
     noise = correlated_noise(LAYOUT, weights_with(np.eye(8, dtype=np.float32)), TRIALS, seed=1)
-    plain = member_noise(PLAIN, TRIALS, seed=1)
-    for found, expected in zip(noise, [*plain, None], strict=True):
-        assert isinstance(found, Dense)
-        if expected is None:
-            assert found.noise.shape == (8, 8, 8)
-            assert not found.noise.any()
-        else:
-            assert isinstance(expected, Dense)
-            np.testing.assert_array_equal(found.noise, expected.noise)
+    # The signs are those of the factors that a tensor would have at a higher rank.
+    addresses = np.array([(number, factor, size) for factor in (0, 2, 4, 6) for number, size in ((0, 6), (2, 2))])
+    ones, firsts = np.ones(8, dtype=np.float32), np.zeros(8, dtype=np.int64)
+    signs = es_core.member_signs(1, 3, 8, 8, addresses, ones, firsts, antithetic=False, threads=1)
+    expected = signs.reshape(8, 4, 8).sum(axis=1) / 2 * np.array([0.5] * 6 + [2.0] * 2)
+    matrix, fixed, vector, factor = (entry.noise for entry in noise if isinstance(entry, Dense))
+    np.testing.assert_array_equal(np.concatenate([matrix.reshape(8, 6), vector], axis=1), expected)
+    assert (fixed.shape, factor.shape) == ((8, 3), (8, 8, 8))
+    assert not fixed.any()
+    assert not factor.any()
 
 
-def test_the_factor_turns_signs_before_sigma_and_scale() -> None:
+def test_numbers_have_no_mean_and_a_variance_of_one_and_are_nearly_normal() -> None:
+    layout = ParameterLayout((TensorSpec("x", (50,)), TensorSpec("factor", (50, 50), scale=0.0, statistic="factor")))
+    weights = np.concatenate([np.zeros(50, dtype=np.float32), np.eye(50, dtype=np.float32).ravel()])
+    trials = Trials(0, Perturbation(1.0, 0), group_size=400, first_member=0, n_members=400)
+    entry, _ = correlated_noise(layout, weights, trials, seed=5)
+    assert isinstance(entry, Dense)
+    numbers = entry.noise.astype(np.float64).ravel()
+    assert set(numbers.tolist()) == {-2.0, -1.0, 0.0, 1.0, 2.0}
+    assert abs(numbers.mean()) < 0.03
+    assert (numbers**2).mean() == pytest.approx(1.0, abs=0.03)
+    assert (numbers**4).mean() == pytest.approx(2.5, abs=0.1)
+
+
+def test_the_factor_turns_numbers_before_sigma_and_scale() -> None:
     factor = np.arange(64, dtype=np.float32).reshape(8, 8)
     plain, turned = (
         np.concatenate(

@@ -2,22 +2,19 @@
 
 Source: Beyer and Sendhoff, "Simplify Your Covariance Matrix Adaptation Evolution Strategy", IEEE Transactions on
 Evolutionary Computation 21(5), 2017, with the rates and negative weights of Hansen, "The CMA Evolution Strategy: A
-Tutorial", arXiv 1604.00772. Here the noise of a member is signs, whose length is always the same, and the common size
-of the members' moves is a part of the factor.
+Tutorial", arXiv 1604.00772. Here the noise of a member is whole numbers, and the common size of the members' moves is a
+part of the factor.
 """
 
 import math
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from fedlearn.es.optimizers.optimizer import Optimizer, SearchStep
-
-MOST_MASS = 0.3
-"""The most members that the path counts, as a share of the number of parameters. All signs have one length, so a mean
-of many is long even where the least loss is in their middle, and the path must not take that for progress."""
 
 Float64Array = NDArray[np.float64]
 
@@ -34,13 +31,13 @@ class AdaptationRates(msgspec.Struct, frozen=True):
     """The sum of the worse members' weights, where that of the better is 1."""
 
 
-def rates_of(n: int, mass: float, mass_of_worse: float) -> AdaptationRates:
+def rates_of(n: int, mass: float, mass_of_worse: float, *, path_share: float = 0.0) -> AdaptationRates:
     """The tutorial's rates (its table 1) for n parameters.
 
     The masses are the numbers of members that equal weights would need for the variances of the better and the worse
     members' weighted means.
     """
-    path_mass = min(mass, MOST_MASS * n)
+    path_mass = min(mass, path_share * n) if path_share else mass
     path = (path_mass + 2) / (n + path_mass + 5)
     rank_one = 2 / ((n + 1.3) * (n + 1.3) + mass)
     rank_many = min(1 - rank_one, 2 * (mass - 2 + 1 / mass) / ((n + 2) * (n + 2) + mass))
@@ -66,6 +63,18 @@ class Cma(Optimizer, frozen=True, array_like=True, tag="cma"):
     """Covariance matrix adaptation. The learning rate is the length of the step; where it equals sigma, the step leads
     to the mean of the better members."""
 
+    path_share: Annotated[
+        float,
+        Meta(
+            description="the most members that the path counts, in multiples of the number of parameters; 0: all, in a "
+            "new run as its losses say",
+            ge=0,
+            le=1e6,
+        ),
+    ] = 0.0
+    """A mean of many members is long wherever losses are exact, also where the least one is in their middle, and the
+    path must not take that for progress; losses with noise give it the length that chance does."""
+
     gathers: ClassVar[bool] = True
     searches: ClassVar[bool] = True
     rate_to_sigma: ClassVar[float] = 1.0
@@ -75,19 +84,21 @@ class Cma(Optimizer, frozen=True, array_like=True, tag="cma"):
         return ("path",)
 
     def search(self, by: SearchStep) -> None:
-        """Moves position, factor and path by the members' signs; a step that would leave float32 is not taken."""
+        """Moves position, factor and path by the members' numbers; a step that would leave float32 is not taken."""
         better, worse = np.maximum(by.utilities, 0), np.maximum(-by.utilities, 0)
         total = int(better.sum())  # without a better member, what is divided by it is not finite
         n, factor = by.position.size, by.factor.astype(np.float64)
-        rates = rates_of(n, _mass(better), _mass(worse))
-        mean = (better @ by.signs).astype(np.float64) / total
+        rates = rates_of(n, _mass(better), _mass(worse), path_share=self.path_share)
+        mean = (better @ by.numbers).astype(np.float64) / total
         kept, pushed = 1 - rates.path, math.sqrt(rates.path_mass * rates.path * (2 - rates.path))
         path = kept * by.path.astype(np.float64) + pushed * mean
         weights = better / total - rates.weight_of_worse * (worse / max(int(worse.sum()), 1))
-        vectors = np.concatenate([by.signs, path[np.newaxis], mean[np.newaxis]])
+        # A worse member counts as if it had the usual length, so that the covariance stays positive.
+        counted = np.where(weights < 0, weights * (n / np.maximum((by.numbers * by.numbers).sum(axis=1), 1)), weights)
+        vectors = np.concatenate([by.numbers, path[np.newaxis], mean[np.newaxis]])
         moves = _products(factor, vectors)
         position = by.position + np.float32(self.learning_rate) * by.scales * moves[-1].astype(np.float32)
-        shares = [*(0.5 * rates.rank_many * weights).tolist(), 0.5 * rates.rank_one]
+        shares = [*(0.5 * rates.rank_many * counted).tolist(), 0.5 * rates.rank_one]
         adapted = (1 - 0.5 * rates.rank_one - 0.5 * rates.rank_many * math.fsum(weights.tolist())) * factor
         for share, move, vector in zip(shares, moves, vectors, strict=False):
             adapted += (share * move)[:, np.newaxis] * vector

@@ -48,13 +48,13 @@ class SearchStep(msgspec.Struct, frozen=True, eq=False):
     position: Float32Array
     """The unperturbed parameters [n], moved in place."""
     factor: Float32Array
-    """The matrix [n, n] that turns signs into moves, before `scales` and sigma; moved in place."""
+    """The matrix [n, n] that turns numbers into moves, before `scales` and sigma; moved in place."""
     path: Float32Array
     """The optimizer's slot [n], moved in place."""
     scales: Float32Array
     """The parameters' relative scales [n]."""
-    signs: Int64Array
-    """The members' signs [members, n]."""
+    numbers: Int64Array
+    """The members' whole numbers [members, n], of mean 0 and variance 1."""
     utilities: Int64Array
     """The members' utilities [members]."""
 

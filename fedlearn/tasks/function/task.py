@@ -7,7 +7,6 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.es.correlation import start_factor
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import TensorNoise
 from fedlearn.tasks.blocks import Columns
@@ -119,7 +118,7 @@ class FunctionTask(Task):
         self.data, self.held_out, self.batch_size = data, held_out, batch_size
         self.scales, self.settings, self._factor = scales, settings, dict[str, Float32Array]()
         if n_correlated:
-            self._factor, self.statistics = {FACTOR: start_factor(n_correlated)}, {FACTOR: "factor"}
+            self._factor, self.statistics = {FACTOR: np.eye(n_correlated, dtype=np.float32)}, {FACTOR: "factor"}
             self.scales = {FACTOR: 0.0, **scales}
             self.settings = {**SEARCH, "sigma": _usual_sigma(start), **settings}
 

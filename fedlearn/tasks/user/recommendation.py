@@ -29,6 +29,9 @@ LEAST_GROUPS = 4
 MOST_GROUPS = 128
 NOISY_GROUPS = 16
 """Groups of a step of a function whose noise learns its covariance and whose losses have noise of their own."""
+EXACT_SHARE = 0.5
+NOISY_SHARE = 100.0
+"""The most members that the path of such a function counts, in multiples of its parameters; see the optimizer cma."""
 GROWTH = 16
 """The factor by which the population may grow as volunteers join."""
 
@@ -50,8 +53,11 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     optimizer = OPTIMIZERS[optimizer_name(config.optimizer.optimizer)]
     sigma = config.strategy.sigma or SIGMA
     why = "a starting point for networks with weights of about 0.1 to 1"
+    is_noisy = is_correlated and _is_noisy(objective)
     if is_correlated:
         why = "usual where noise learns the shape of a valley"
+        if not config.get("path_share"):
+            config = config.replace({"path_share": NOISY_SHARE if is_noisy else EXACT_SHARE})
     for key, value in (
         ("group_size", _group_size(config.strategy, usual, usual if is_correlated else GROUP_SIZE)),
         ("sigma", sigma),
@@ -71,7 +77,7 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
         why = f"a loss is of {objective.batch_size} rows, since one of more is one number, too; batch_size changes that"
         reasons.append(Reason(why, "measure", "losses"))
     if not config.strategy.population_limit:
-        config, own = _with_population(config, objective, members_per_s, is_group_open=is_group_open)
+        config, own = _with_population(config, objective, members_per_s, is_group_open=is_group_open, is_noisy=is_noisy)
         reasons += own
     if not config.strategy.time_per_step:
         config = with_deadline(config, config.strategy.population_limit / members_per_s, reasons)
@@ -79,12 +85,12 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
 
 
 def _with_population(
-    config: RunConfig, objective: TaskObjective, members_per_s: float, *, is_group_open: bool
+    config: RunConfig, objective: TaskObjective, members_per_s: float, *, is_group_open: bool, is_noisy: bool
 ) -> tuple[RunConfig, Reasons]:
     """The configuration with a population, in smaller groups where members take long, and the reasons."""
     usual, reasons = objective.task.usual_population, list[Reason]()
     if objective.layout.is_correlated:
-        is_cheap, n_groups = STEP_S * members_per_s >= CHEAP_MEMBERS, NOISY_GROUPS if _is_noisy(objective) else 1
+        is_cheap, n_groups = STEP_S * members_per_s >= CHEAP_MEMBERS, NOISY_GROUPS if is_noisy else 1
         limit, most = _population(config.strategy, members_per_s, n_groups * usual, grows=not is_cheap)
         why = "usual where noise learns the shape of a valley"
         if n_groups > 1:

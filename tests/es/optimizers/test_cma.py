@@ -9,7 +9,7 @@ from fedlearn.es.optimizers import OPTIMIZERS, SearchStep, exact_arithmetic
 from fedlearn.es.optimizers.cma import Cma, rates_of
 from fedlearn.tasks.function.covariance import rates_of as rates_of_minimize
 
-SIGNS = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]])
+NUMBERS = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]])
 UTILITIES = np.array([3, 1, -1, -3])
 
 
@@ -20,7 +20,7 @@ def search_of(**changes: Any) -> SearchStep:  # noqa: ANN401 (arrays of several 
         "path": [0.0, 0.0],
         "scales": [1.0, 1.0],
     }
-    integers: dict[str, Any] = {"signs": SIGNS, "utilities": UTILITIES}
+    integers: dict[str, Any] = {"numbers": NUMBERS, "utilities": UTILITIES}
     arrays: dict[str, Any] = {
         name: np.array(changes.get(name, value), dtype=np.float32 if name in floats else np.int64)
         for name, value in (floats | integers).items()
@@ -28,10 +28,10 @@ def search_of(**changes: Any) -> SearchStep:  # noqa: ANN401 (arrays of several 
     return SearchStep(**arrays)
 
 
-def searched(learning_rate: float = 0.5, **changes: Any) -> SearchStep:  # noqa: ANN401
+def searched(learning_rate: float = 0.5, *, path_share: float = 0.0, **changes: Any) -> SearchStep:  # noqa: ANN401
     search = search_of(**changes)
     with exact_arithmetic():
-        Cma(learning_rate).search(search)
+        Cma(learning_rate, path_share).search(search)
     return search
 
 
@@ -62,12 +62,47 @@ def test_the_factor_learns_from_path_and_members() -> None:
     rates, path = rates_of(2, 1.6, 1.6), searched().path.astype(np.float64)
     weights = np.array([0.75, 0.25, -0.25 * rates.weight_of_worse, -0.75 * rates.weight_of_worse])
     shape = rates.rank_one * (np.outer(path, path) - np.eye(2))
-    for weight, signs in zip(weights, SIGNS, strict=True):
-        shape += rates.rank_many * weight * (np.outer(signs, signs) - np.eye(2))
+    for weight, numbers in zip(weights, NUMBERS, strict=True):
+        shape += rates.rank_many * weight * (np.outer(numbers, numbers) - np.eye(2))
     length = np.linalg.norm(path) / (math.sqrt(2) * (1 - 1 / 8 + 1 / 84))
     size = math.exp(rates.path / rates.damping * (length - 1))
     # The exponential is that of 256 steps of compound interest.
     np.testing.assert_allclose(searched(factor=factor).factor, size * factor @ (np.eye(2) + shape / 2), rtol=1e-4)
+
+
+def test_worse_members_count_as_if_they_had_the_usual_length() -> None:
+    numbers = np.array([[1, 1], [1, -1], [0, 0], [2, 2]])
+    rates = rates_of(2, 1.6, 1.6)
+    twice, usual = (searched(numbers=[*numbers[:3], last]).factor for last in ([2, 2], [1, 1]))
+    np.testing.assert_array_equal(twice, usual)
+    # One that does not move is no reason for anything.
+    pushed = rates.weight_of_worse * rates.rank_many / 2 * 0.25 * np.ones((2, 2))
+    one, none = (searched(numbers=[*numbers[:2], third, [0, 0]]).factor for third in ([1, 1], [0, 0]))
+    difference = (none.astype(np.float64) - one) / (searched().factor[0, 0] / 1.0)
+    assert (difference > 0).all()
+    np.testing.assert_allclose(difference / difference[0, 0], pushed / pushed[0, 0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("n", [2, 10])
+def test_where_losses_say_nothing_members_keep_their_size(n: int) -> None:
+    generator, ranks = np.random.default_rng(n), np.array([7, 5, 3, 1, -1, -3, -5, -7])
+
+    def size(path_share: float) -> float:
+        search = search_of(
+            position=np.zeros(n), factor=np.eye(n), path=np.zeros(n), scales=np.ones(n), numbers=np.zeros((0, n)),
+            utilities=[],
+        )  # fmt: skip
+        for _ in range(200):
+            numbers = generator.choice([-1, 1], size=(4, 128, n)).sum(axis=0) // 2
+            step = SearchStep(
+                search.position, search.factor, search.path, search.scales, numbers, np.tile(ranks, 16).astype(np.int64)
+            )
+            with exact_arithmetic():
+                Cma(0.5, path_share).search(step)
+        return float(abs(np.linalg.det(search.factor.astype(np.float64))) ** (1 / n))
+
+    assert 0.05 < size(0.0) < 20.0
+    assert size(0.5) < 1e-3
 
 
 def test_a_long_path_makes_members_longer_and_a_short_one_shorter() -> None:
@@ -83,7 +118,7 @@ def test_a_long_path_makes_members_longer_and_a_short_one_shorter() -> None:
 def test_without_a_better_member_nothing_moves() -> None:
     for changes in (
         {"utilities": np.zeros(4)},
-        {"signs": np.zeros((0, 2)), "utilities": np.zeros(0)},
+        {"numbers": np.zeros((0, 2)), "utilities": np.zeros(0)},
     ):
         before, after = search_of(path=[1.0, 2.0]), searched(path=[1.0, 2.0], **changes)
         for name in ("position", "factor", "path"):
@@ -118,9 +153,11 @@ def test_rates_are_those_of_minimize_where_members_are_few(n: int) -> None:
 
 
 def test_the_path_counts_no_more_members_than_a_share_of_the_numbers() -> None:
-    assert rates_of(10, 2.0, 2.0).path_mass == 2.0
-    assert rates_of(10, 50.0, 50.0).path_mass == 3.0
+    assert rates_of(10, 2.0, 2.0, path_share=0.3).path_mass == 2.0
+    assert rates_of(10, 50.0, 50.0, path_share=0.3).path_mass == 3.0
+    assert rates_of(10, 50.0, 50.0).path_mass == 50.0
     assert rates_of(10, 50.0, 50.0).rank_many > rates_of(10, 5.0, 5.0).rank_many
+    assert searched(path_share=0.5).path.tolist() < searched().path.tolist()
 
 
 @pytest.mark.parametrize("n_groups", [1, 16])
@@ -134,14 +171,14 @@ def test_a_narrow_valley_is_followed_to_its_end_by_few_members_and_by_many(n: in
         return np.asarray((((points.astype(np.float64) - 1.0) @ turned * lengths) ** 2).sum(axis=1))
 
     search = search_of(
-        position=np.zeros(n), factor=turned, path=np.zeros(n), scales=np.ones(n), signs=np.zeros((0, n)), utilities=[]
+        position=np.zeros(n), factor=turned, path=np.zeros(n), scales=np.ones(n), numbers=np.zeros((0, n)), utilities=[]
     )
     population, ranks = 8, np.array([7, 5, 3, 1, -1, -3, -5, -7])
     for _ in range(600):
-        signs = generator.choice([-1, 1], size=(n_groups * population, n))
-        found = losses(search.position + 0.5 * (signs @ search.factor.T)).reshape(n_groups, population)
+        numbers = generator.choice([-1, 1], size=(4, n_groups * population, n)).sum(axis=0) // 2
+        found = losses(search.position + 0.5 * (numbers @ search.factor.T)).reshape(n_groups, population)
         utilities = ranks[np.argsort(np.argsort(found, axis=1), axis=1)].reshape(-1)
-        step = SearchStep(search.position, search.factor, search.path, search.scales, signs, utilities)
+        step = SearchStep(search.position, search.factor, search.path, search.scales, numbers, utilities)
         with exact_arithmetic():
-            Cma(0.5).search(step)
+            Cma(0.5, 0.5).search(step)
     assert losses(search.position[np.newaxis])[0] < 1e-8

@@ -12,7 +12,8 @@ from fedlearn.es.replica import BEST
 from fedlearn.es.snapshot import MAX_SLOTS, START
 
 REPOSITORY = Path(__file__).parents[3]
-SETTINGS = {"learning_rate": 0.5, "beta1": 0.75, "beta2": 0.25, "matrix_rate": 3.0, "vector_rate": 0.5, "sigma": 0.1}
+SETTINGS = {"learning_rate": 0.5, "beta1": 0.75, "beta2": 0.25, "matrix_rate": 3.0, "vector_rate": 0.5}
+SETTINGS |= {"path_share": 0.75, "sigma": 0.1}
 
 
 def test_optimizers_are_known_by_the_names_that_updates_carry() -> None:
@@ -28,7 +29,7 @@ def test_optimizers_are_known_by_the_names_that_updates_carry() -> None:
         ("lion", Lion(0.5, 0.75, 0.25)),
         ("muon", Muon(0.5, 3.0, vector_rate=0.5)),
         ("clipup", ClipUp(0.5, 0.75)),
-        ("cma", Cma(0.5)),
+        ("cma", Cma(0.5, 0.75)),
     ],
 )
 def test_an_optimizer_takes_its_own_settings(name: str, optimizer: Optimizer) -> None:
@@ -37,7 +38,7 @@ def test_an_optimizer_takes_its_own_settings(name: str, optimizer: Optimizer) ->
 
 def test_settings_are_those_that_optimizers_declare() -> None:
     declared = {key: hyperparameter.default for key, hyperparameter in HYPERPARAMETERS.items()}
-    assert declared == {"beta1": 0.9, "beta2": 0.999, "matrix_rate": 1.5, "vector_rate": 1.0}
+    assert declared == {"beta1": 0.9, "beta2": 0.999, "matrix_rate": 1.5, "vector_rate": 1.0, "path_share": 0.0}
 
 
 def test_snapshots_have_room_for_all_slots_the_start_and_the_best() -> None:

@@ -242,6 +242,20 @@ def test_noise_that_learns_its_covariance_has_few_members_and_a_group_for_each_v
     assert task_settled(task, members_per_s, **given) == expected
 
 
+@pytest.mark.parametrize(
+    ("first_losses", "given", "expected"),
+    [([1.0, 1.0], {}, 0.5), ([1.0, 2.0], {}, 100.0), ([1.0, 2.0], {"path_share": 3.0}, 3.0)],
+)
+def test_the_path_counts_all_members_where_losses_have_noise(
+    first_losses: list[float], given: dict[str, float], expected: float
+) -> None:
+    losses = iter(first_losses)
+    task = function(lambda _: next(losses), {"x": np.zeros(5)})
+    schema = SCHEMA.build(PLACED | dict(task.settings) | given | {"population_limit": 16})
+    config, _ = settle(schema, TaskObjective(task, seed=1), {}, lambda *_: 1e5)
+    assert config.get("path_share") == expected
+
+
 def test_a_function_that_is_not_the_same_twice_has_more_groups_in_a_step() -> None:
     losses = iter(np.arange(1000.0))
     noisy = function(lambda _: next(losses), {"x": np.zeros(100)})
