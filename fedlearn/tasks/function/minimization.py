@@ -71,20 +71,25 @@ class Minimization:
         self._tol, self._maxiter = tol, maxiter
         self._maxfev = maxfev or 10_000 + 1000 * space.start.size
         self._history: list[float] = []
-        first, again = evaluations.losses(np.stack([space.start, space.start]))
-        self._is_noisy = bool(np.isfinite([first, again]).all() and first != again)
+        self._is_noisy = False
 
     def run(self, settings: SearchSettings) -> Minimum[Any]:
         """Carries out the searches, and gives what they found."""
         method, population, restarts = settings.method, settings.population, settings.restarts
-        n, generator = self._space.start.size, np.random.default_rng(settings.seed)
+        start, generator = self._space.start, np.random.default_rng(settings.seed)
+        if not (n := start.size):
+            self._evaluations.losses(start[np.newaxis])
+            found = self._found(start, self._evaluations.best_loss, "all numbers are fixed by their bounds")
+            return self._judged(found)
+        first, again = self._evaluations.losses(np.stack([start, start]))
+        self._is_noisy = bool(np.isfinite([first, again]).all() and first != again)
         if method == "auto":
             method = "adam" if self._is_noisy and n > LARGEST_NOISY else "covariance"
         usual = population or (AdamSearch if method == "adam" else CovarianceSearch).usual_population(n)
         if self._is_noisy and method == "covariance" and not population:
             usual *= NOISY_POPULATION
         deviations = np.full(n, settings.sigma) if settings.sigma else self._space.usual_deviations()
-        plan, start = RestartPlan(usual, generator), self._space.start
+        plan = RestartPlan(usual, generator)
         beginning = plan.first()
         while True:
             before = self._evaluations.n
@@ -147,7 +152,10 @@ class Minimization:
     def _ended(self, mean: Float64Array, reason: str) -> Minimum[Any]:
         middle = self._space.inside(mean[np.newaxis])
         fun = float(self._evaluations.losses(middle)[0])
-        found = self._found(middle[0], fun, reason)
+        return self._judged(self._found(middle[0], fun, reason))
+
+    def _judged(self, found: Minimum[Any]) -> Minimum[Any]:
+        """The result, with another message where it is no success."""
         if found.success:
             return found
         when = "at x" if np.isfinite(self._history).any() else "anywhere; check its value at x0"
@@ -174,7 +182,7 @@ def ranked(losses: Float64Array, members: Float64Array, distances: Float64Array)
 
     `distances` [population, n] is how far members are out of bounds; such a member has the loss of the nearest allowed
     point, and more by the spread of the losses for each deviation of `members` that it is away. A loss that is not
-    finite counts as the worst.
+    finite counts as the worst, and a number in which all members are equal tells nothing.
     """
     is_finite = np.isfinite(losses)
     if not is_finite.any():
@@ -183,7 +191,9 @@ def ranked(losses: Float64Array, members: Float64Array, distances: Float64Array)
     if not distances.any():
         return filled
     low, high = np.quantile(filled, [0.25, 0.75])
-    return np.asarray(filled + (high - low) * ((distances / members.std(axis=0)) ** 2).sum(axis=1))
+    deviations = members.std(axis=0)
+    away = np.divide(distances, deviations, out=np.zeros_like(distances), where=deviations > 0.0)
+    return np.asarray(filled + (high - low) * (away**2).sum(axis=1))
 
 
 def _short(array: Float64Array) -> str:

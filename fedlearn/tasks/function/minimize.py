@@ -46,9 +46,9 @@ def minimize(  # type: ignore[no-untyped-def]
     """Minimizes `fun` from `x0`, an array or arrays by name, by evaluations alone.
 
     `bounds` is (low, high) for all numbers, a pair for each, or a `scipy.optimize.Bounds`; by name where `x0` has them.
-    The search ends when losses differ by no more than `tol`, after `maxiter` steps, or after `maxfev` evaluations (0:
-    10,000, and 1,000 for each number). `callback` is given a `Minimum` after each step; it may raise StopIteration to
-    end.
+    A number whose bounds are equal stays there. The search ends when losses differ by no more than `tol`, after
+    `maxiter` steps, or after `maxfev` evaluations (0: 10,000, and 1,000 for each number that is searched). `callback`
+    is given a `Minimum` after each step; it may raise StopIteration to end.
 
     `settings` are `integrality` (as `bounds`, true for numbers that have to be integers); `restarts` (so many searches
     follow, each with twice the population or more, and small ones between, for functions with many valleys); `workers`

@@ -15,7 +15,8 @@ class SearchSpace:
 
     `bounds` is a pair (low, high) for all numbers, or a pair for each, where None means no bound, or an object with
     `lb` and `ub` as `scipy.optimize.Bounds`; `integrality` is true for numbers that have to be integers. Where `x0` has
-    names, both are given by name, and a name without an entry is free.
+    names, both are given by name, and a name without an entry is free. A number whose bounds are equal stays there, and
+    has no place in the vectors.
 
     Raises:
         ValueError: `x0` is empty or not finite, or bounds or integrality do not fit it.
@@ -51,7 +52,13 @@ class SearchSpace:
                 f"bounds: expected low bounds below high ones, got {self.low[wrong[0]]:g} and {self.high[wrong[0]]:g}"
                 + (" after rounding to integers" if self.is_integer[wrong[0]] else "")
             )
-        self.start = self.inside(np.concatenate([array.ravel() for array in arrays.values()])[np.newaxis])[0]
+        self._is_free = self.low < self.high
+        self._fixed = self.low
+        self.low, self.high, self.is_integer = (
+            array[self._is_free] for array in (self.low, self.high, self.is_integer)
+        )
+        start = np.concatenate([array.ravel() for array in arrays.values()])[self._is_free]
+        self.start = self.inside(start[np.newaxis])[0]
         """The point of `x0`, moved between the bounds, [n]."""
 
     def inside(self, points: Float64Array) -> Float64Array:
@@ -66,10 +73,12 @@ class SearchSpace:
         return found
 
     def given(self, points: Float64Array) -> Any:  # noqa: ANN401 (an array, or arrays by name)
-        """The points in the form of `x0`, [points, *shape] each."""
+        """Copies of the points in the form of `x0`, with the numbers that are fixed, [points, *shape] each."""
+        whole = np.repeat(self._fixed[np.newaxis], len(points), axis=0)
+        whole[:, self._is_free] = points
         if not self._is_named:
-            return points.reshape(len(points), *self._shapes["x0"])
-        parts = np.split(points, self._ends, axis=1)
+            return whole.reshape(len(points), *self._shapes["x0"])
+        parts = np.split(whole, self._ends, axis=1)
         return {
             name: part.reshape(len(points), *shape)
             for (name, shape), part in zip(self._shapes.items(), parts, strict=True)

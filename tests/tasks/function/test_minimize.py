@@ -119,6 +119,28 @@ def test_answer_lies_between_bounds_where_the_least_point_does_not() -> None:
     assert max(points.max() for points in seen) <= 5.0
 
 
+@pytest.mark.parametrize("method", ["covariance", "adam"])
+def test_numbers_whose_bounds_are_equal_do_not_hide_the_others(method: str) -> None:
+    found = minimize(lambda x: sphere(x - 1.5), np.zeros(3), bounds=[(0, 0), (0, 2), (0, 2)], method=method)
+    assert found.x[0] == 0.0
+    np.testing.assert_allclose(found.x[1:], 1.5, atol=1e-3)
+    assert found.fun == sphere(found.x - 1.5)
+
+
+@pytest.mark.parametrize("vectorized", [False, True])
+@pytest.mark.parametrize(
+    ("shift", "fun", "message"),
+    [(0.0, 5.0, "all numbers are fixed by their bounds"), (np.nan, np.inf, "the function is not finite anywhere; ")],
+)
+def test_where_nothing_is_free_the_function_is_called_once(
+    shift: float, fun: float, message: str, *, vectorized: bool
+) -> None:
+    found = minimize(lambda x: sphere(x) + shift, [0.0, 0.0], bounds=[(1, 1), (2, 2)], vectorized=vectorized)
+    assert found.x.tolist() == [1.0, 2.0]
+    assert (found.fun, found.nfev, found.nit, found.success) == (fun, 1, 0, np.isfinite(fun))
+    assert found.message.startswith(message)
+
+
 def test_integers_are_found_beside_other_numbers() -> None:
     target = np.arange(6) * 0.69
     found = minimize(lambda x: sphere(x - target), np.full(6, 3.0), integrality=[True, False] * 3, vectorized=True)
@@ -222,6 +244,11 @@ def test_losses_out_of_bounds_grow_with_the_way_and_others_stay() -> None:
         ranked(losses, members, away), [1.0, 2.0 + spread / deviation**2, 4.0 + 4 * spread / deviation**2, 4.0]
     )
     np.testing.assert_array_equal(ranked(np.full(4, np.inf), members, away), np.zeros(4))
+
+
+def test_a_number_in_which_members_are_equal_does_not_rank_them() -> None:
+    members, away = np.array([[1.0, 0.0], [1.0, 2.0]]), np.array([[0.5, 0.0], [0.5, 1.0]])
+    np.testing.assert_array_equal(ranked(np.array([1.0, 3.0]), members, away), [1.0, 3.0 + 1.0])
 
 
 @pytest.mark.parametrize(

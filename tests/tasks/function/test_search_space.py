@@ -51,6 +51,14 @@ def test_names_come_back_with_their_shapes_bounds_and_integers() -> None:
     assert SearchSpace([[1.0, 2.0]]).given(np.ones((3, 2))).shape == (3, 1, 2)
 
 
+def test_a_number_whose_bounds_are_equal_stays_there_and_is_not_searched() -> None:
+    space = SearchSpace([7.0, 0.5, 0.5], [(2, 2), (0, 1), (0.6, 1.4)], [False, False, True])
+    assert (space.start.tolist(), space.low.tolist(), space.high.tolist()) == ([0.5], [0.0], [1.0])
+    np.testing.assert_array_equal(space.given(np.array([[0.25], [0.75]])), [[2.0, 0.25, 1.0], [2.0, 0.75, 1.0]])
+    named = SearchSpace({"a": [1.0, 2.0], "b": 3.0}, {"a": [(0, 0), (None, None)]}).given(np.array([[8.0, 9.0]]))
+    assert (named["a"].tolist(), named["b"].tolist()) == ([[0.0, 8.0]], [9.0])
+
+
 def test_first_deviations_follow_bounds_or_the_start() -> None:
     np.testing.assert_array_equal(SearchSpace([0.0, 0.0], [(0, 8), (0, None)]).usual_deviations(), [2.0, 0.5])
     np.testing.assert_array_equal(SearchSpace([100.0, -100.0]).usual_deviations(), [50.0, 50.0])
