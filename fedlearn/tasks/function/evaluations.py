@@ -17,6 +17,7 @@ Float64Array = NDArray[np.float64]
 class Evaluations:
     """The losses of a function at points of a space; lower is better.
 
+    The function is given copies of the points, which it may change.
     With more than one worker, so many threads call the function at the same time, which helps where it waits: for a
     service, a process or code without the interpreter's lock. `vectorized` functions are given all points at once.
     """
@@ -53,10 +54,11 @@ class Evaluations:
         return found
 
     def _called(self, points: Float64Array) -> Float64Array:
+        given = self._space.given(points)
         if self._vectorized:
-            found = self._function(self._space.given(points))
+            found = self._function(given)
         else:
-            each = [_first(self._space.given(point[np.newaxis])) for point in points]
+            each = [_entry(given, number) for number in range(len(points))]
             found = list(self._threads.map(self._function, each) if self._threads else map(self._function, each))
         if found is None or (isinstance(found, list) and any(one is None for one in found)):
             raise ValueError("fun: expected a number, got None; return the loss")
@@ -68,5 +70,7 @@ class Evaluations:
         return losses
 
 
-def _first(arrays: Any) -> Any:  # noqa: ANN401 (an array, or arrays by name)
-    return {name: array[0] for name, array in arrays.items()} if isinstance(arrays, dict) else arrays[0]
+def _entry(arrays: Any, number: int) -> Any:  # noqa: ANN401 (an array, or arrays by name)
+    if isinstance(arrays, dict):
+        return {name: _entry(array, number) for name, array in arrays.items()}
+    return arrays[number]

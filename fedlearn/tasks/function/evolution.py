@@ -145,7 +145,10 @@ class EvolutionStrategy(Generic[Arrays]):
         return self._given(self._replica.layout.split(self._replica.weights.copy()))
 
     def ask(self) -> Arrays:
-        """The members of this step, [population, *shape] for each array; the same ones until `tell` is called."""
+        """The members of this step, [population, *shape] for each array; the same ones until `tell` is called.
+
+        They are copies, which the caller may change.
+        """
         if self._asked is None:
             replica = self._replica
             population = ask(self._strategy, replica.step, self._last)
@@ -153,7 +156,7 @@ class EvolutionStrategy(Generic[Arrays]):
             noise = member_noise(replica.layout, trials, seed=replica.seed)
             members = ArrayMembers(replica.layout.split(replica.weights), noise, n_groups=1)
             self._asked = population, members.stacked()
-        return self._given(self._asked[1])
+        return self._given({name: array.copy() for name, array in self._asked[1].items()})
 
     def tell(self, losses: ArrayLike) -> None:
         """Takes a step by the losses of the members that `ask` gave, in their order; lower is better.

@@ -153,7 +153,10 @@ class FunctionTask(Task):
         arrays = self.layout.split(weights.copy())
         rows = (dict(self.held_out),) if self.data else ()
         if self._vectorized:
-            one = [{name: array[np.newaxis] for name, array in named.items()} for named in (self._own(arrays), *rows)]
+            one = [
+                {name: array[np.newaxis].copy() for name, array in named.items()}
+                for named in (self._own(arrays), *rows)
+            ]
             return {"loss": float(self._checked(self._loss(*one), (1,))[0])}
         return {"loss": float(self._checked_loss(arrays, *rows))}
 
@@ -204,7 +207,9 @@ def as_start(name: str, array: object) -> Float32Array:
 
 
 def _as_columns(what: str, data: Mapping[str, Any] | None) -> Columns:
-    columns = {name: np.asarray(column) for name, column in (data or {}).items()}
+    columns = {name: np.asarray(column).view() for name, column in (data or {}).items()}
+    for column in columns.values():
+        column.flags.writeable = False  # since all members share it
     lengths = {name: column.shape[0] if column.ndim else 0 for name, column in columns.items()}
     if len(set(lengths.values())) > 1 or 0 in lengths.values():
         named = ", ".join(f"{name} {length}" for name, length in lengths.items())

@@ -44,6 +44,24 @@ def test_losses_that_are_not_finite_are_never_the_best() -> None:
     assert (evaluations.best_loss, evaluations.best.tolist()) == (5.0, [2.0, 0.0])
 
 
+@pytest.mark.parametrize("way", [{}, {"vectorized": True}, {"workers": 3}])
+@pytest.mark.parametrize("bounds", [None, [(None, None), (0, 0)]])
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_function_may_change_what_it_is_given(way: dict[str, Any], *, bounds: Any, is_named: bool) -> None:  # noqa: ANN401
+    def function(x: Any) -> Any:  # noqa: ANN401
+        array = x["x"] if is_named else x
+        loss = array[..., 0].copy()
+        array += 100.0
+        return loss
+
+    space = SearchSpace({"x": [0.0, 0.0]}, {"x": bounds}) if is_named else SearchSpace([0.0, 0.0], bounds)
+    points = POINTS[:, : space.start.size].copy()
+    with Evaluations(function, space, **way) as evaluations:
+        assert evaluations.losses(points).tolist() == [3.0, 1.0, 2.0]
+    np.testing.assert_array_equal(points, POINTS[:, : space.start.size])
+    assert evaluations.best.tolist() == points[1].tolist()
+
+
 def test_error_of_the_function_is_the_callers() -> None:
     with pytest.raises(ZeroDivisionError), Evaluations(lambda _: 1 / 0, SearchSpace([0.0, 0.0]), workers=2) as one:
         one.losses(POINTS)

@@ -115,6 +115,16 @@ def test_the_best_member_is_kept_with_its_loss() -> None:
     np.testing.assert_allclose(sphere(es.best[np.newaxis])[0], es.best_loss, rtol=1e-6)
 
 
+def test_members_that_the_caller_changes_stay_what_they_were() -> None:
+    es = EvolutionStrategy(np.full(6, 1.0), population=16)
+    members = es.ask()
+    losses, best = sphere(members), members[np.argmin(sphere(members))].copy()
+    members[:] = 9.0
+    assert es.ask().max() < 2.0
+    es.tell(losses)
+    np.testing.assert_array_equal(es.best, best)
+
+
 def test_without_an_end_the_search_goes_on_at_its_rate() -> None:
     es = EvolutionStrategy(np.full(3, 100.0), learning_rate=0.5)
     trained(es, 50)

@@ -177,6 +177,17 @@ def test_arrays_by_name_are_given_by_name(vectorized: bool) -> None:
     np.testing.assert_allclose(found.x["b"], -1.5, atol=1e-6)
 
 
+def test_a_function_that_changes_its_argument_does_not_change_the_answer() -> None:
+    def loss(x: Points) -> float:
+        found = float(sphere(x - 1.0))
+        x[:] = 7.0
+        return found
+
+    found = minimize(loss, [0.0, 0.0])
+    np.testing.assert_allclose(found.x, 1.0, atol=1e-4)
+    assert found.fun == sphere(found.x - 1.0)
+
+
 def test_tolerance_ends_a_search_early() -> None:
     loose, tight = (minimize(sphere, np.ones(5), tol=tol) for tol in (1e-3, 1e-11))
     assert loose.nfev < 0.6 * tight.nfev

@@ -107,6 +107,29 @@ def test_a_reporting_loss_cannot_change_the_weights() -> None:
     np.testing.assert_array_equal(weights, np.arange(6))
 
 
+def test_a_vectorized_loss_cannot_change_the_rows_that_it_is_judged_on() -> None:
+    def greedy(arrays: Any, rows: Any) -> Float32Array:  # noqa: ANN401
+        found = all_weighed(arrays, rows)
+        arrays["vector"][:] = 0.0
+        rows["x"][:] = 0.0
+        return found
+
+    held_out = {"x": np.ones(2), "y": np.zeros(2)}
+    task = function(greedy, START, DATA, held_out=held_out, vectorized=True)
+    weights = np.arange(6, dtype=np.float32)
+    assert task.evaluate(weights, threads=1) == task.evaluate(weights, threads=1) == {"loss": 110.0}
+    np.testing.assert_array_equal(weights, np.arange(6))
+
+
+def test_a_loss_cannot_change_the_rows_that_all_members_share() -> None:
+    def greedy(arrays: Any, rows: Any) -> float:  # noqa: ANN401, ARG001
+        rows["x"][:] = 0.0
+        return 0.0
+
+    with pytest.raises(ValueError, match="read-only"):
+        function(greedy, START, DATA, held_out={"x": np.ones(2), "y": np.zeros(2)}).evaluate(np.ones(6), threads=1)
+
+
 def test_work_is_counted_in_rows() -> None:
     task = function(weighed, START, DATA, batch_size=3)
     assert (task.kind, task.unit, task.work_per_member) == ("function", "examples", 3)
