@@ -1,7 +1,8 @@
 """Calls of a function that is minimized: counted, side by side, with the best point kept."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, final
 
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from fedlearn.tasks.function.search_space import SearchSpace
 
 Float64Array = NDArray[np.float64]
+Workers = int | Callable[[Callable[[Any], float], Iterable[Any]], Iterable[float]]
+"""A number of threads, or a function that calls as `map` does, such as `multiprocessing.Pool().map`."""
 
 
 @final
@@ -19,14 +22,17 @@ class Evaluations:
 
     The function is given copies of the points, which it may change.
     With more than one worker, so many threads call the function at the same time, which helps where it waits: for a
-    service, a process or code without the interpreter's lock. `vectorized` functions are given all points at once.
+    service, a process or code without the interpreter's lock. `workers` may also be a function such as `map`.
+    `vectorized` functions are given all points at once.
     """
 
     def __init__(
-        self, function: Callable[[Any], Any], space: SearchSpace, *, vectorized: bool = False, workers: int = 1
+        self, function: Callable[[Any], Any], space: SearchSpace, *, vectorized: bool = False, workers: Workers = 1
     ) -> None:
         self._function, self._space, self._vectorized = function, space, vectorized
-        self._threads = ThreadPoolExecutor(workers) if workers > 1 and not vectorized else None
+        n_threads = 1 if callable(workers) or vectorized else workers
+        self._threads = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
+        self._map = workers if callable(workers) else self._threads.map if self._threads else map
         self.n = 0
         """Evaluations so far."""
         self.best = space.start
@@ -56,18 +62,36 @@ class Evaluations:
     def _called(self, points: Float64Array) -> Float64Array:
         given = self._space.given(points)
         if self._vectorized:
-            found = self._function(given)
+            losses, what = _numbers(self._function(given)), "fun"
         else:
             each = [_entry(given, number) for number in range(len(points))]
-            found = list(self._threads.map(self._function, each) if self._threads else map(self._function, each))
-        if found is None or (isinstance(found, list) and any(one is None for one in found)):
-            raise ValueError("fun: expected a number, got None; return the loss")
-        losses = np.asarray(found, dtype=np.float64)
+            losses, what = np.array(list(self._map(partial(_loss, self._function), each))), "workers"
         if losses.shape != (len(points),):
-            wanted = f"[{len(points)}], one number a point" if self._vectorized else "a number"
-            got = list(losses.shape if self._vectorized else losses.shape[1:])
-            raise ValueError(f"fun: expected {wanted}, got an array of shape {got}")
+            raise ValueError(
+                f"{what}: expected [{len(points)}], one number a point, got an array of shape {list(losses.shape)}"
+            )
         return losses
+
+
+def _loss(function: Callable[[Any], Any], point: Any) -> float:  # noqa: ANN401
+    """What the function gives at a point: a number, or an array of one."""
+    found = _numbers(function(point))
+    if found.size != 1:
+        raise ValueError(f"fun: expected a number, got an array of shape {list(found.shape)}")
+    return float(found.item())
+
+
+def _numbers(found: Any) -> Float64Array:  # noqa: ANN401
+    try:
+        array = np.asarray(found)
+        if array.dtype.kind == "c":
+            raise TypeError("it is complex")
+        numbers = array.astype(np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:  # the last by tensors that have a gradient
+        raise ValueError(f"fun: expected a number, got {type(found).__name__}: {error}") from error
+    if array.dtype.kind == "O" and any(one is None for one in array.flat):
+        raise ValueError("fun: expected a number, got None; return the loss")
+    return numbers
 
 
 def _entry(arrays: Any, number: int) -> Any:  # noqa: ANN401 (an array, or arrays by name)

@@ -14,6 +14,9 @@ from fedlearn.tasks.signatures import check_takes
 
 Float64Array = NDArray[np.float64]
 
+TOL = 1e-11
+"""The difference of losses that counts as none, by default."""
+
 
 @overload
 def minimize(
@@ -21,7 +24,7 @@ def minimize(
     x0: Mapping[str, ArrayLike],
     *,
     bounds: Any = ...,  # noqa: ANN401
-    tol: float = ...,
+    tol: float | None = ...,
     maxiter: int = ...,
     maxfev: int = ...,
     callback: Watching | None = ...,
@@ -33,7 +36,7 @@ def minimize(
     x0: ArrayLike,
     *,
     bounds: Any = ...,  # noqa: ANN401
-    tol: float = ...,
+    tol: float | None = ...,
     maxiter: int = ...,
     maxfev: int = ...,
     callback: Watching | None = ...,
@@ -41,23 +44,23 @@ def minimize(
 ) -> Minimum[Float64Array]: ...
 # The signature has no annotations, which stand above, because `help` shows it.
 def minimize(  # type: ignore[no-untyped-def]
-    fun, x0, *, bounds=None, tol=1e-11, maxiter=0, maxfev=0, callback=None, **settings
+    fun, x0, *, bounds=None, tol=None, maxiter=0, maxfev=0, callback=None, **settings
 ):
     """Minimizes `fun` from `x0`, an array or arrays by name, by evaluations alone.
 
     `bounds` is (low, high) for all numbers, a pair for each, or a `scipy.optimize.Bounds`; by name where `x0` has them.
-    A number whose bounds are equal stays there. The search ends when losses differ by no more than `tol`, after
-    `maxiter` steps, or after `maxfev` evaluations (0: 10,000, and 1,000 for each number that is searched). `callback`
-    is given a `Minimum` after each step; it may raise StopIteration to end.
+    A number whose bounds are equal stays there. The search ends when losses differ by no more than `tol` (None:
+    1e-11), after `maxiter` steps, or after `maxfev` evaluations (0: 10,000, and 1,000 for each number that is
+    searched). `callback` is given a `Minimum` after each step; it may raise StopIteration to end.
 
     `settings` are `integrality` (as `bounds`, true for numbers that have to be integers); `restarts` (so many searches
     follow, each with twice the population or more, and small ones between, for functions with many valleys); `workers`
-    (threads, of which each is given one point); `vectorized` (`fun` is given many points at once, [population, *shape],
-    and gives [population]); `population`; `sigma`, the first standard deviation of the members, half of a usual
-    distance between `x0` and the answer (0: a quarter of the bounds' distance, or half the root mean square of `x0`,
-    and at least 0.5); `seed`; and `method`: "covariance" is CMA-ES, with one number a parameter beyond 200 of them,
-    "adam" is `EvolutionStrategy`, which averages over many steps, and "auto", the default, evaluates `x0` twice, and
-    takes "adam" where the two differ and there are more than 50 parameters.
+    (threads, of which each is given one point, or a function such as `map`); `vectorized` (`fun` is given many points
+    at once, [population, *shape], and gives [population]); `population`; `sigma`, the first standard deviation of the
+    members, half of a usual distance between `x0` and the answer (0: a quarter of the bounds' distance, or half the
+    root mean square of `x0`, and at least 0.5); `seed`; and `method`: "covariance" is CMA-ES, with one number a
+    parameter beyond 200 of them, "adam" is `EvolutionStrategy`, which averages over many steps, and "auto", the
+    default, evaluates `x0` twice, and takes "adam" where the two differ and there are more than 50 parameters.
 
     >>> found = minimize(lambda x: ((x - 3) ** 2).sum(), [0.0, 0.0])
     >>> found.x.round(5).tolist(), found.fun < 1e-10
@@ -68,6 +71,7 @@ def minimize(  # type: ignore[no-untyped-def]
             takes other arguments or gives no number.
     """
     chosen = search_settings(settings)
+    tol = TOL if tol is None else tol
     check_range(tol=tol, maxiter=maxiter, maxfev=maxfev)
     check_takes("fun", fun, "x")
     space = SearchSpace(x0, bounds, chosen.integrality)

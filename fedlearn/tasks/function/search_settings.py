@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import msgspec
+import numpy as np
 
 from fedlearn.config.nearest import did_you_mean
+from fedlearn.tasks.function.evaluations import Workers
 
 Method = Literal["auto", "covariance", "adam"]
 
@@ -27,8 +29,8 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The first standard deviation of the members; 0 means half of a usual distance to the answer."""
     population: int = 0
     """The number of members of a step; 0 means as many as are usual."""
-    workers: int = 1
-    """The number of threads that evaluate the function."""
+    workers: Workers = 1
+    """The number of threads that evaluate the function, or a function such as `map` that calls it."""
     vectorized: bool = False
     """Whether the function takes many points at once."""
     seed: int = 0
@@ -37,8 +39,8 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True):
         check_range(restarts=self.restarts, sigma=self.sigma, seed=self.seed)
         if self.population and not self.population >= 2:
             raise ValueError(f"population: expected 0 or at least 2, got {self.population}; members are compared")
-        if self.workers < 1:
-            raise ValueError(f"workers: expected 1 or more, got {self.workers}")
+        if not (callable(self.workers) or _is_count(self.workers)):
+            raise ValueError(f"workers: expected 1 or more, or a function such as map, got {self.workers}")
         if self.method not in get_args(Method):
             raise ValueError(f"method: expected one of {', '.join(get_args(Method))}, got {self.method!r}")
 
@@ -57,6 +59,10 @@ def search_settings(given: Mapping[str, Any]) -> SearchSettings:
     return SearchSettings(**given)
 
 
+def _is_count(value: object) -> bool:
+    return isinstance(value, int | np.integer) and int(value) >= 1
+
+
 def check_range(**settings: float) -> None:
     """Checks that each of these is a number of at least 0.
 
@@ -64,5 +70,9 @@ def check_range(**settings: float) -> None:
         ValueError: one is not.
     """
     for name, value in settings.items():
-        if not 0 <= value < math.inf:
+        try:
+            is_in_range = 0 <= value < math.inf
+        except TypeError:
+            is_in_range = False
+        if not is_in_range:
             raise ValueError(f"{name}: expected 0 or more, got {value}")

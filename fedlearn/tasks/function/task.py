@@ -32,7 +32,7 @@ SEARCH: Mapping[str, Setting] = {
 """Settings of a task whose noise learns the shape of the function's valley."""
 
 Loss = Callable[..., Any]
-"""A function `loss(arrays)`, or `loss(arrays, rows)` for a task with data, that gives one number."""
+"""A function `loss(arrays)`, or `loss(arrays, rows)` for a task with data, that gives one number or an array of one."""
 
 
 def function(
@@ -173,6 +173,8 @@ class FunctionTask(Task):
             found = np.asarray(losses)
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"loss: expected a number, got {type(losses).__name__}: {error}") from error
+        if not shape and found.size == 1:
+            found = found.reshape(())
         if found.shape != shape or found.dtype.kind not in "iuf":
             expected = f"{shape[0]} numbers, one a member" if shape else "one number"
             remedy = "is the loss vectorized?" if found.shape[:1] and not shape else "return a float or float array"

@@ -1,10 +1,13 @@
 """Calls of the function: how many, with what, and what they found."""
 
+import pickle
 import threading
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedlearn.tasks.function.evaluations import Evaluations
 from fedlearn.tasks.function.search_space import SearchSpace
@@ -68,10 +71,53 @@ def test_error_of_the_function_is_the_callers() -> None:
 
 
 @pytest.mark.parametrize(
+    "value",
+    [2, 2.0, np.array(2.0), np.array([2.0]), [[2.0]], torch.tensor([2.0]), Fraction(2), np.array([2.0], dtype=object)],
+)
+def test_an_array_of_one_number_is_a_loss(value: Any) -> None:  # noqa: ANN401
+    with Evaluations(lambda _: value, SearchSpace([0.0, 0.0])) as evaluations:
+        assert evaluations.losses(POINTS).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_loss_that_is_written_in_one_place_is_read_at_once() -> None:
+    place = np.zeros(1)
+
+    def function(x: Any) -> Any:  # noqa: ANN401
+        place[0] = x[0]
+        return place
+
+    with Evaluations(function, SearchSpace([0.0, 0.0])) as evaluations:
+        assert evaluations.losses(POINTS).tolist() == [3.0, 1.0, 2.0]
+
+
+def test_another_way_to_map_calls_the_function() -> None:
+    mapped = list[int]()
+
+    def mapping(function: Any, points: Any) -> Any:  # noqa: ANN401
+        mapped.append(len(points))
+        # As another process would.
+        return [pickle.loads(pickle.dumps(function))(point) for point in points]
+
+    with Evaluations(first_of, SearchSpace([0.0, 0.0]), workers=mapping) as evaluations:
+        assert evaluations.losses(POINTS).tolist() == [3.0, 1.0, 2.0]
+    assert mapped == [3]
+    with (
+        pytest.raises(ValueError, match=r"workers: expected \[3\], one number a point, got an array of shape \[2\]"),
+        Evaluations(first_of, SearchSpace([0.0, 0.0]), workers=lambda _, points: [0.0 for _ in points][1:]) as less,
+    ):
+        less.losses(POINTS)
+
+
+@pytest.mark.parametrize(
     ("function", "vectorized", "reason"),
     [
         (lambda _: None, False, "fun: expected a number, got None; return the loss"),
         (lambda _: None, True, "fun: expected a number, got None; return the loss"),
+        (lambda _: [None], False, "fun: expected a number, got None; return the loss"),
+        (lambda _: [0.0, None, 0.0], True, "fun: expected a number, got None; return the loss"),
+        (lambda _: "much", False, "fun: expected a number, got str: could not convert"),
+        (lambda _: 1j, False, "fun: expected a number, got complex: it is complex"),
+        (lambda _: torch.ones(1, requires_grad=True), False, "fun: expected a number, got Tensor: .*grad"),
         (lambda x: x, False, r"fun: expected a number, got an array of shape \[2\]"),
         (lambda x: x, True, r"fun: expected \[3\], one number a point, got an array of shape \[3, 2\]"),
     ],

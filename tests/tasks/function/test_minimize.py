@@ -195,6 +195,17 @@ def test_tolerance_ends_a_search_early() -> None:
     assert loose.message.endswith("steps differ by no more than 0.001")
 
 
+def test_no_tolerance_is_the_usual_one() -> None:
+    plain, none = minimize(sphere, np.ones(3)), minimize(sphere, np.ones(3), tol=None)
+    assert (plain.nfev, plain.message) == (none.nfev, none.message)
+    assert plain.message.endswith("steps differ by no more than 1e-11")
+
+
+def test_a_function_such_as_map_may_evaluate() -> None:
+    plain, mapped = minimize(sphere, np.ones(3), maxiter=9), minimize(sphere, np.ones(3), maxiter=9, workers=map)
+    np.testing.assert_array_equal(mapped.x, plain.x)
+
+
 def test_limits_of_steps_and_evaluations_are_kept() -> None:
     steps = minimize(sphere, np.ones(5), maxiter=3)
     assert (steps.nit, steps.message) == (3, "3 steps are done")
@@ -272,7 +283,11 @@ def test_a_number_in_which_members_are_equal_does_not_rank_them() -> None:
         ({"sigma": np.nan}, "sigma: expected 0 or more, got nan"),
         ({"seed": -1}, "seed: expected 0 or more"),
         ({"population": 1}, "population: expected 0 or at least 2, got 1"),
-        ({"workers": 0}, "workers: expected 1 or more, got 0"),
+        ({"tol": "little"}, "tol: expected 0 or more, got little"),
+        ({"maxiter": None}, "maxiter: expected 0 or more, got None"),
+        ({"workers": 0}, "workers: expected 1 or more, or a function such as map, got 0"),
+        ({"workers": "all"}, "workers: expected 1 or more, or a function such as map, got all"),
+        ({"workers": 2.5}, "workers: expected 1 or more, or a function such as map, got 2.5"),
         ({"method": "bfgs"}, "method: expected one of auto, covariance, adam, got 'bfgs'"),
         ({"sigmas": 1.0}, r"sigmas: expected a setting of minimize, got another name; did you mean sigma\?"),
         ({"jac": True}, "jac: expected a setting of minimize, got another name; there are integrality, restarts, "),

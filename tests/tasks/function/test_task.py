@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import Dense, TensorNoise, member_noise
@@ -127,7 +128,9 @@ def test_a_loss_cannot_change_the_rows_that_all_members_share() -> None:
         return 0.0
 
     with pytest.raises(ValueError, match="read-only"):
-        function(greedy, START, DATA, held_out={"x": np.ones(2), "y": np.zeros(2)}).evaluate(np.ones(6), threads=1)
+        function(greedy, START, DATA, held_out={"x": np.ones(2), "y": np.zeros(2)}).evaluate(
+            np.ones(6, np.float32), threads=1
+        )
 
 
 def test_work_is_counted_in_rows() -> None:
@@ -150,7 +153,10 @@ def test_a_loss_that_is_not_finite_is_passed_on(value: float) -> None:
     assert not np.isfinite(losses_of(function(lambda _: value, START), NO_ROWS)).any()
 
 
-@pytest.mark.parametrize("value", [3, 3.0, np.float64(3), np.array(3), np.array(3, dtype=np.int8)])
+@pytest.mark.parametrize(
+    "value",
+    [3, 3.0, np.float64(3), np.array(3), np.array(3, dtype=np.int8), [3.0], np.array([[3]]), torch.tensor([3.0])],
+)
 def test_any_number_is_a_loss(value: float) -> None:
     np.testing.assert_array_equal(losses_of(function(lambda _: value, START), NO_ROWS), np.full(8, 3.0))
 
@@ -161,7 +167,7 @@ def test_any_number_is_a_loss(value: float) -> None:
         (None, "expected one number, got NoneType 'None'; return a float"),
         ("12", "expected one number, got str '12'; return a float"),
         (1j, "expected one number, got complex '1j'; return a float"),
-        ([1.0], r"expected one number, got float64 \[1\]; is the loss vectorized"),
+        ([1.0, 2.0], r"expected one number, got float64 \[2\]; is the loss vectorized"),
         ([[1], [1, 2]], "expected a number, got list: "),
     ],
 )
