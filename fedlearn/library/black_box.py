@@ -4,12 +4,13 @@ What is sent is JSON: the arrays by name as nested lists, an array without a nam
 are any, as "rows". What comes back is JSON, too: a number, or an object whose "loss" is one.
 """
 
+import json
 import subprocess
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from threading import Lock
 from typing import Any, final
 from urllib.error import HTTPError
@@ -29,13 +30,16 @@ MOST_FAILED_IN_A_ROW = 10
 """Evaluations that may fail one after another before it is no member's fault."""
 
 MAX_ANSWER_BYTES = 2**20
+"""The most bytes of an answer of a service; more are not read."""
+
 SHOWN_CHARACTERS = 200
 """The most characters of an answer that an error repeats."""
 
+SHOWN_BYTES = 4 * SHOWN_CHARACTERS
+"""The most bytes of so many characters."""
+
 _TRIED_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 """Statuses of HTTP that may be others the next time."""
-
-_decoder = msgspec.json.Decoder()
 
 
 class EvaluationError(RuntimeError):
@@ -133,14 +137,39 @@ def http_service(
         request = Request(asked.full_url, body, dict(asked.header_items()), method="POST")
         try:
             with opener.open(request, timeout=timeout) as response:
-                return bytes(response.read(MAX_ANSWER_BYTES))
+                return _read(url, response)
         except HTTPError as error:
-            why = f"{url}: answered {error.code} {error.reason}: {_shown(error.read(MAX_ANSWER_BYTES))}"
+            why = f"{url}: answered {error.code} {error.reason}: {_shown(_beginning(error))}"
             raise (AttemptError if error.code in _TRIED_AGAIN else EvaluationError)(why) from error
         except (OSError, HTTPException) as error:
             raise AttemptError(f"{url}: {error or type(error).__name__}") from error
 
     return BlackBox(attempt, attempts=attempts)
+
+
+def _read(url: str, response: HTTPResponse) -> bytes:
+    """The whole answer of a service.
+
+    Raises:
+        AttemptError: it is cut short.
+        EvaluationError: it has more than `MAX_ANSWER_BYTES`.
+    """
+    answer = response.read(MAX_ANSWER_BYTES + 1)
+    if len(answer) > MAX_ANSWER_BYTES:
+        raise EvaluationError(
+            f"{url}: expected an answer of at most {MAX_ANSWER_BYTES} bytes, got more, which begin with "
+            f"{_shown(answer)!r}; answer with the loss alone"
+        )
+    if response.length:  # of what was announced, so much did not come
+        raise AttemptError(f"{url}: the answer is cut short, with {response.length} bytes missing")
+    return answer
+
+
+def _beginning(error: HTTPError) -> bytes:
+    """What a service says beside an error; nothing where the line breaks."""
+    with suppress(OSError, HTTPException):
+        return error.read(SHOWN_BYTES)
+    return b""
 
 
 def executable(arguments: Sequence[str], *, timeout: float = 600.0, attempts: int = 1) -> BlackBox:
@@ -206,13 +235,14 @@ def _loss_in(answer: bytes) -> float:
         EvaluationError: the answer is something else.
     """
     try:
-        found = _decoder.decode(answer)
-        loss = found["loss"] if isinstance(found, dict) else found
-        if isinstance(loss, int | float) and not isinstance(loss, bool):
-            return float(loss)
-    except (msgspec.DecodeError, KeyError):
+        # Python's own decoder knows NaN and Infinity, which its encoder writes; numbers of any length are floats.
+        found = json.loads(answer, parse_int=float)
+        loss = found.get("loss") if isinstance(found, dict) else found
+        if isinstance(loss, float):
+            return loss
+    except (ValueError, RecursionError):
         with suppress(ValueError):
-            return float(answer)  # nan and inf, which JSON has no words for
+            return float(answer)  # nan and inf
     raise EvaluationError(f'loss: expected JSON such as 0.5 or {{"loss": 0.5}}, got {_shown(answer)!r}')
 
 

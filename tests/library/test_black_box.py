@@ -88,22 +88,44 @@ def test_a_service_on_this_machine_is_asked_without_a_proxy(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("answer", "expected"), [(b"3", 3.0), (b'{"loss": -1.5, "log": []}', -1.5), (b"inf", math.inf), (b" 2e3\n", 2e3)]
+    ("answer", "expected"),
+    [
+        (b"3", 3.0),
+        (b'{"loss": -1.5, "log": []}', -1.5),
+        (b'{"loss": 2}', 2.0),
+        (b" 2e3\n", 2e3),
+        (b"inf", math.inf),
+        (b"-Infinity", -math.inf),
+        (b'{"loss": Infinity}', math.inf),
+        (b'{"loss": ' + 5000 * b"9" + b"}", math.inf),
+    ],
 )
 def test_answers_are_numbers_or_objects_with_a_loss(answer: bytes, expected: float) -> None:
     with service((200, answer)) as there:
         assert http_service(there.url)(X) == expected
 
 
-def test_nan_is_an_answer() -> None:
-    with service((200, b"nan")) as there:
+@pytest.mark.parametrize("answer", [b"nan", b"NaN", b'{"loss": NaN}'])
+def test_nan_is_an_answer(answer: bytes) -> None:
+    with service((200, answer)) as there:
         loss = http_service(there.url)
         assert math.isnan(loss(X))
     assert loss.counts.failed == 0
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b"true", b'"0.5"', b'{"reward": 1}', b"[1.0]", b"null", b"<html>" + 999 * b"x"]
+    "answer",
+    [
+        b"",
+        b"true",
+        b'"0.5"',
+        b'{"reward": 1}',
+        b'{"loss": true}',
+        b"[1.0]",
+        b"null",
+        b"<html>" + 999 * b"x",
+        9999 * b"[",
+    ],
 )
 def test_another_answer_is_an_error_that_says_what_came(answer: bytes) -> None:
     with service((200, answer)) as there, pytest.raises(EvaluationError, match="loss: expected JSON such as") as failed:
@@ -120,6 +142,57 @@ def test_what_may_pass_is_tried_again(status: int) -> None:
         assert loss(X) == 0.5
     assert loss.counts == Counts(evaluations=1, repeated=2)
     assert there.asked == 3 * [{"x": X.tolist()}]
+
+
+@pytest.mark.parametrize("body", [b"1", b""])
+def test_an_answer_that_is_cut_short_is_tried_again(body: bytes) -> None:
+    class Breaking(Handler):
+        def do_POST(self) -> None:
+            if len(self.server.answers) == 1:
+                super().do_POST()
+                return
+            self.server.answers.pop(0)
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(body)
+
+    with service((200, body), (200, b"0.5")) as there:
+        there.RequestHandlerClass = Breaking
+        loss = http_service(there.url)
+        assert loss(X) == 0.5
+    assert loss.counts == Counts(evaluations=1, repeated=1)
+    with service((200, body), (200, body), (200, b"0.5")) as there:
+        there.RequestHandlerClass = Breaking
+        missing = 1000 - len(body)
+        with pytest.warns(RuntimeWarning, match=f"cut short, with {missing} bytes missing; the loss does not count"):
+            assert math.isnan(http_service(there.url, attempts=1)(X))
+
+
+def test_no_more_than_an_answers_length_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedlearn.library.black_box.MAX_ANSWER_BYTES", 100)
+    with service((200, 100 * b"1")) as there:
+        assert http_service(there.url)(X) == float(100 * "1")
+    with (
+        service((200, 101 * b"1")) as there,
+        pytest.raises(EvaluationError, match=r"at most 100 bytes, got more, .*'111"),
+    ):
+        http_service(there.url)(X)
+    assert len(there.asked) == 1
+
+
+def test_an_error_whose_text_does_not_come_is_tried_again() -> None:
+    class Breaking(Handler):
+        def do_POST(self) -> None:
+            self.send_response(503)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"5\r\nbu")
+
+    with service((503, b"")) as there:
+        there.RequestHandlerClass = Breaking
+        with pytest.warns(RuntimeWarning, match="answered 503 .*; the loss does not count"):
+            assert math.isnan(http_service(there.url, attempts=2)(X))
 
 
 def test_a_loss_that_no_attempt_gave_does_not_count() -> None:
