@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlearn.es.layout import Float32Array
+from fedlearn.tasks.environment.finite import check_first, is_finite, warn_of
 from fedlearn.tasks.environment.normalization import Observed
 from fedlearn.tasks.environment.policy import Forward, Stacked
-from fedlearn.tasks.environment.side_by_side import Copies, MakeEnv, Vectors, environments
+from fedlearn.tasks.environment.side_by_side import Copies, MakeEnv, Playing, Vectors, environments
 from fedlearn.tasks.environment.spaces import Act, actor, is_choice, n_joints, n_outputs
 from fedlearn.tasks.film import Film, Picture
 
@@ -44,6 +45,7 @@ class Episodes:
         spec = self._envs.first.spec
         self.threshold = spec.reward_threshold if spec else None
         """The return from which on the environment counts as solved, where it names one."""
+        self._has_warned = False
 
     def returns(
         self,
@@ -56,7 +58,8 @@ class Episodes:
     ) -> NDArray[np.float64]:
         """The sum of rewards less this bonus of an episode for each of `seeds`, both [members, episodes].
 
-        What members observe is added to `observed`.
+        What members observe is added to `observed`. An episode ends where a member would have to act on an observation
+        that is not finite, and its return is nan.
         """
         n_members, n_episodes = seeds.shape
         playing = self._envs.begin(seeds.ravel().tolist())
@@ -64,6 +67,7 @@ class Episodes:
         total, running = np.zeros(seeds.size), playing.running.reshape(seeds.shape)
         members, forward = np.arange(n_members), policies(stacked)
         for _ in range(self._max_steps):
+            total[self._ended_broken(playing)] = np.nan
             still = np.flatnonzero(running.any(axis=1))
             if not still.size:
                 break
@@ -77,6 +81,24 @@ class Episodes:
             self._envs.step(playing, rows, actions[own, episodes])
             total[rows] += playing.rewards[rows] - survival_bonus
         return total.reshape(seeds.shape)
+
+    def _ended_broken(self, playing: Playing) -> NDArray[np.bool_]:
+        """Ends the episodes whose observations are not finite, and tells which these are, [episodes]."""
+        finite = np.isfinite(playing.observations)
+        if finite.all():
+            return np.zeros(len(finite), dtype=np.bool_)
+        broken = ~finite.reshape(len(finite), -1).all(axis=1)
+        ended = broken & playing.running
+        if ended.any():
+            self._warn_once(playing.observations[np.argmax(ended)])
+        playing.observations[broken] = 0.0  # policies are also given what members who have left saw last
+        playing.running[ended] = False
+        return ended
+
+    def _warn_once(self, observation: Float32Array) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            warn_of(observation)
 
     def n_in(self, interactions: int) -> int:
         """Number of episodes that have so many interactions if each is as long as it may be."""
@@ -123,22 +145,45 @@ class Episodes:
         envs.first.close()
 
     def measure(self) -> tuple[Float32Array, Float32Array]:
-        """The mean and standard deviation of observations under random actions."""
-        action_space = self._envs.action_space
-        action_space.seed(0)
-        seen = []
+        """The mean and standard deviation of observations under random actions.
+
+        An episode ends before an observation that is not finite.
+
+        Raises:
+            ValueError: the first observation is not finite.
+        """
+        self._envs.action_space.seed(0)
+        seen = list[Float32Array]()
         for episode in range(MEASURED_EPISODES):
-            playing = self._envs.begin([episode])
-            seen.append(playing.observations[0].copy())
-            for _ in range(MEASURED_STEPS):
-                self._envs.step(playing, np.arange(1), [action_space.sample()])
-                seen.append(playing.observations[0].copy())
-                if not playing.running[0]:
+            for observation in self._met_at_random(episode):
+                if not seen:
+                    check_first(observation)
+                if not is_finite(observation):
+                    self._warn_once(observation)
                     break
+                seen.append(observation)
         observations = np.stack(seen).astype(np.float64)
         deviation = observations.std(axis=0)
         deviation = np.where(deviation < LEAST_DEVIATION, 1.0, deviation)
         return observations.mean(axis=0).astype(np.float32), deviation.astype(np.float32)
+
+    def check(self) -> None:
+        """Checks that policies can act on the first observation.
+
+        Raises:
+            ValueError: it is not finite.
+        """
+        check_first(self._envs.begin([0]).observations[0])
+
+    def _met_at_random(self, seed: int) -> Iterator[Float32Array]:
+        """Observations of an episode under random actions."""
+        playing = self._envs.begin([seed])
+        for _ in range(MEASURED_STEPS):
+            yield playing.observations[0].copy()
+            if not playing.running[0]:
+                return
+            self._envs.step(playing, np.arange(1), [self._envs.action_space.sample()])
+        yield playing.observations[0].copy()
 
     def _checked(self, outputs: NDArray[Any], batch: tuple[int, int]) -> NDArray[Any]:
         """Checks that there is one output for each episode, of the size that actions need."""

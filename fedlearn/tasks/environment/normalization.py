@@ -19,6 +19,11 @@ class Normalization:
     def __init__(self, mean: Float32Array, deviation: Float32Array) -> None:
         self._mean, self._deviation = mean, deviation
 
+    @property
+    def n_numbers(self) -> int:
+        """The count of numbers of an observation."""
+        return self._mean.size
+
     def deviations(self, observations: Float32Array) -> Float32Array:
         """The observations [..., *shape] in deviations from the mean."""
         return np.asarray((observations - self._mean) / self._deviation)
@@ -35,20 +40,16 @@ class Observed:
     def __init__(self, normalization: Normalization, n_members: int) -> None:
         self._normalization = normalization
         self._counts = np.zeros(n_members, dtype=np.int64)
-        self._sums: Int64Array | None = None
-        self._n_members = n_members
+        self._sums: Int64Array = np.zeros((n_members, 2 * normalization.n_numbers), dtype=np.int64)
 
     def add(self, members: NDArray[np.intp], observations: Float32Array, playing: NDArray[np.bool_]) -> None:
         """Adds the observations [members, episodes, *shape] of these members, where their episodes are `playing`."""
         n_members, n_episodes = playing.shape
         units = counted(self._normalization.deviations(observations).reshape(n_members, n_episodes, -1))
         units *= playing[..., np.newaxis]
-        if self._sums is None:
-            self._sums = np.zeros((self._n_members, 2 * units.shape[2]), dtype=np.int64)
         self._counts[members] += playing.sum(axis=1)
         self._sums[members] += np.concatenate([units.sum(axis=1), (units * units).sum(axis=1)], axis=1)
 
     def moments(self) -> Int64Array:
         """The moments of each member, [members, numbers of each]."""
-        assert self._sums is not None, "moments before the first observation"
         return np.concatenate([self._counts[:, np.newaxis], self._sums], axis=1)

@@ -164,7 +164,7 @@ class Vectors:
             begun = playing.observations.copy()
             self.step(playing, np.arange(2), actions)
             met.append(np.stack([begun, playing.observations]))
-        if not np.array_equal(met[0], met[1][:, ::-1]):
+        if not np.array_equal(met[0], met[1][:, ::-1], equal_nan=True):
             raise _no_seeds("an episode is another one where it is played beside others")
 
 

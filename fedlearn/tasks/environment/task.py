@@ -72,7 +72,8 @@ def environment(
     `survival_bonus` of each step, which an environment pays for as long as an episode lasts; looks at the unperturbed
     policy count it. With `normalize` a policy sees observations in standard deviations from their mean. Both are
     measured under random actions at first and travel with the weights; "running" renews them in each step by what
-    members observed, "once" never. True is "running" for observations of up to 1,024 numbers.
+    members observed, "once" never. True is "running" for observations of up to 1,024 numbers. A member that meets an
+    observation that is not finite does not count.
     """
     if episodes < 1:
         raise ValueError(f"episodes: expected 1 or more, got {episodes}")
@@ -206,7 +207,9 @@ class EnvironmentTask(Task):
     def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:  # noqa: ARG002
         stacked = {name: array[np.newaxis] for name, array in self.layout.split(weights).items()}
         seeds = FIRST_HELD_OUT_SEED + np.arange(N_HELD_OUT, dtype=np.int64)[np.newaxis]
-        return {"return": float(self._episodes.returns(seeds, self._policies, stacked).mean())}
+        returns = self._episodes.returns(seeds, self._policies, stacked)
+        finite = returns[np.isfinite(returns)]
+        return {"return": float(finite.mean()) if finite.size else math.nan}
 
     def player(self, weights: Float32Array) -> Callable[[Any], Any]:
         """The unperturbed policy, as a function from an observation to an action."""
@@ -238,6 +241,7 @@ class EnvironmentTask(Task):
     def _measured(self) -> Mapping[str, Float32Array]:
         """What observations are normalised by at first."""
         if not self._normalize:
+            self._episodes.check()
             return {}
         return dict(zip((MEAN, DEVIATION), self._episodes.measure(), strict=True))
 

@@ -129,6 +129,9 @@ def test_members_of_a_group_meet_the_same_episodes(chase: Callable[..., Made]) -
             return self.env.reset(seed=seed, options=options)
 
     task = environment(lambda: Noted(chase()()), linear, start=START, episodes=2, normalize=False)
+    assert task.tensors
+    assert met == [0]  # whose first observation is looked at
+    met.clear()
     losses_of(task, seeds=(5, 2**32 - 1))
     last = (2**32 - 1) % task_module.FIRST_HELD_OUT_SEED
     assert met == [5, 6] * GROUP_SIZE + [last, last + 1] * GROUP_SIZE
