@@ -96,7 +96,7 @@ class ModuleTask(Task):
             if parameter.dtype != torch.float32:
                 raise ValueError(
                     f"parameter {name!r} is {parameter.dtype}, but only float32 can be trained; "
-                    "pass model.float(), or leave the parameter out with train=..."
+                    f"{_remedy(parameter)}, or leave it out with train=..."
                 )
             if parameter.is_meta or not parameter.numel():
                 found = "on the meta device, which holds no numbers" if parameter.is_meta else "without elements"
@@ -234,6 +234,13 @@ def _named_tensors(model: nn.Module) -> dict[str, Tensor]:
 def _without(learned: Mapping[str, Tensor], named: Mapping[str, Tensor]) -> dict[str, Tensor]:
     of_learned = {id(parameter) for parameter in learned.values()}
     return {name: tensor for name, tensor in named.items() if id(tensor) not in of_learned}
+
+
+def _remedy(parameter: Tensor) -> str:
+    """What makes a parameter one of float32."""
+    if parameter.is_complex():
+        return "make it of two that are real, by torch.complex where the model computes"
+    return "pass model.float(), with data and casts of the model to match, or under torch.autocast"
 
 
 def _is_trained(name: str, parameter: Tensor, train: Train) -> bool:

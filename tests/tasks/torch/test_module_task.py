@@ -112,12 +112,17 @@ def test_nothing_to_learn_is_an_error() -> None:
         _ = task(train=["nothing"]).tensors
 
 
+def test_complex_parameters_are_told_to_be_two() -> None:
+    model = network()
+    model.register_parameter("turn", torch.nn.Parameter(torch.zeros(2, dtype=torch.complex64)))
+    with pytest.raises(ValueError, match=r"'turn' is torch\.complex64, .* two that are real, by torch\.complex"):
+        _ = task(model).tensors
+
+
 def test_parameters_of_another_type_are_named_and_may_be_frozen() -> None:
     model = network()
     model[2].bfloat16()
-    with pytest.raises(
-        ValueError, match=r"'2\.weight' is torch\.bfloat16, .* model\.float\(\), or leave the parameter out"
-    ):
+    with pytest.raises(ValueError, match=r"'2\.weight' is torch\.bfloat16, .* model\.float\(\), .*, or leave it out"):
         _ = task(model).tensors
     mine = task(model, train=["0."])
     np.testing.assert_array_equal(

@@ -19,7 +19,7 @@ from fedlearn.tasks.torch.gradients import called
 from fedlearn.tasks.torch.members.mode import getter
 from fedlearn.tasks.torch_graph.export.decompositions import decompositions_of
 from fedlearn.tasks.torch_graph.export.differentiated import Differentiated, stopped
-from fedlearn.tasks.torch_graph.export.refusals import REMEDY, cannot_be_exported
+from fedlearn.tasks.torch_graph.export.refusals import REMEDY, cannot_be_exported, chooses_rows
 from fedlearn.tasks.torch_graph.export.stand_ins import standing_in
 
 Loss = Callable[[nn.Module, dict[str, Tensor]], Tensor | float]
@@ -27,6 +27,11 @@ Loss = Callable[[nn.Module, dict[str, Tensor]], Tensor | float]
 
 _STOPS = (Tensor.detach, Tensor.detach_, torch.detach)
 """Functions that take a gradient away, as reading `data` does, which tracing does not see."""
+
+_CHOICES = (
+    Tensor.masked_select, torch.masked_select, Tensor.nonzero, torch.nonzero, Tensor.argwhere, torch.argwhere
+)  # fmt: skip
+"""Functions whose results have as many numbers as a mask says."""
 
 MODEL = "model"
 """The attribute of `_Whole` that holds the model; names of the model's tensors begin with it and a point."""
@@ -101,7 +106,10 @@ class _Whole(nn.Module):
 
 
 class _Stops(TorchFunctionMode):
-    """A mode in which what is computed without gradients says so, since a program has no such contexts."""
+    """A mode in which what is computed without gradients says so, since a program has no such contexts.
+
+    What chooses rows by a mask is refused here, where the line of the user's code is known.
+    """
 
     def __init__(self, stop: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -114,10 +122,18 @@ class _Stops(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 (whatever the function gives)
+        if func in _CHOICES or (func is Tensor.__getitem__ and _has_mask(args[1])):
+            raise chooses_rows()
         if func in _STOPS or func == getter("data"):
             return self._stop(args[0])
         found = func(*args, **(kwargs or {}))
         return found if torch.is_grad_enabled() else tree_map_only(Tensor, self._stop, found)
+
+
+def _has_mask(index: object) -> bool:
+    """Whether an index holds a mask."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(part, Tensor) and part.dtype == torch.bool and part.dim() > 0 for part in parts)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from fedlearn.tasks.torch_graph.arrays import spec_of, to_array, to_constant
 from fedlearn.tasks.torch_graph.export.capture import Loss, capture
 from fedlearn.tasks.torch_graph.export.given import given_to
 from fedlearn.tasks.torch_graph.export.refusals import REMEDY
+from fedlearn.tasks.torch_graph.export.stand_ins import drawing_alike
 from fedlearn.tasks.torch_graph.export.translate import Translation
 from fedlearn.tasks.torch_graph.measure import measure_whole
 from fedlearn.tasks.torch_graph.program import Program
@@ -93,14 +94,14 @@ def _compare(
     program.module.to(device)
 
     def seeded_number(function: Callable[[dict[str, Tensor]], Any]) -> float:
-        with seeded(0, device), PortableDraws():
+        with seeded(0, device), PortableDraws(), drawing_alike():
             found = called(function, dict(rows))
         return float(found.detach() if isinstance(found, Tensor) else found)
 
     def gradient(function: Callable[[Any], Any], parameters: Iterable[Tensor]) -> Float32Array | None:
         group = {name: column[None] for name, column in rows.items()}
         try:
-            with PortableDraws():
+            with PortableDraws(), drawing_alike():
                 found = loss_gradients(function, [*parameters], group, 1, seed=0, batching=Batching(), now=lambda: 0.0)
         except NoGradientError:
             return None

@@ -23,14 +23,25 @@ _RANDOM = (
     "rrelu", "rrelu_with_noise", "randint_like", "randperm", "normal", "normal_functional", "uniform", "multinomial",
     "exponential",
 )  # fmt: skip
-_BY_VALUE = ("_local_scalar_dense", "item", "sym_size", "_assert_scalar", "nonzero", "masked_select", "unique")
+_BY_VALUE = ("_local_scalar_dense", "item", "sym_size", "_assert_scalar", "nonzero", "masked_select", "_unique2")
 _BY_VALUE_ERRORS = ("GuardOnDataDependentSymNode", "DynamicOutputShapeException", "DataDependentOutputException")
+
+
+def chooses_rows() -> GraphError:
+    """The error of a model that chooses rows by a mask, raised where it does."""
+    where = _last_of_user(traceback.extract_stack())
+    return GraphError(
+        f"how many rows a mask chooses{where} follows from computed numbers, which a graph cannot say; multiply by the "
+        "mask, use torch.where, or give labels that do not count the number -100, which cross_entropy leaves out, or, "
+        f"{REMEDY}"
+    )
 
 
 def cannot_be_exported(error: Exception) -> GraphError:
     """The error of a model that `torch.export` did not accept."""
-    where = _last_line_of_user(error)
-    if type(error).__name__ in _BY_VALUE_ERRORS or "data-dependent" in str(error):
+    where = _last_of_user(traceback.extract_tb(error.__traceback__))
+    # A function that wants Python's numbers and gets tensors without any names those.
+    if type(error).__name__ in _BY_VALUE_ERRORS or "data-dependent" in str(error) or "FakeTensor" in str(error):
         return GraphError(
             f"the model or its loss branches on numbers that it computes, or turns them into Python's{where}; "
             f"a graph is one list of calls: use torch.where, or, {REMEDY}"
@@ -72,8 +83,8 @@ def first_line(text: str) -> str:
     return line if len(line) <= 200 else line[:200] + "..."
 
 
-def _last_line_of_user(error: BaseException) -> str:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_of_user(frame.filename)]
+def _last_of_user(stack: traceback.StackSummary) -> str:
+    frames = [frame for frame in stack if _is_of_user(frame.filename)]
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno}: {frames[-1].line})" if frames else ""
 
 

@@ -3,13 +3,14 @@
 They replace PyTorch's functions while a program is captured; the program's loss is compared with the module's.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from typing import Any
 
 import torch
 from torch import _VF, Tensor
+from torch.distributions import Distribution
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 from torch.nn.modules import transformer
 
@@ -19,23 +20,34 @@ _NEVER = -1e30
 """The logarithm of a probability of zero; that of infinity would have no derivative in a sum of several."""
 
 
-@contextmanager
-def standing_in() -> Iterator[None]:
-    """A context in which modules call the functions of this file."""
-    patches: Sequence[tuple[Any, str, Callable[..., Any]]] = (
+def standing_in() -> AbstractContextManager[None]:
+    """A context in which modules call the functions of this file, and distributions do not look at their arguments."""
+    return _replaced(
         (F, "ctc_loss", ctc_loss),
         (F, "embedding_bag", embedding_bag),
+        (F, "gumbel_softmax", gumbel_softmax),
+        (Distribution, "_validate_args", False),
         (transformer, "_detect_is_causal_mask", _is_said_to_be_causal),
         *((_VF, name, _layer_by_layer(getattr(_VF, name))) for name in ("gru", "lstm", "rnn_relu", "rnn_tanh")),
     )
-    before = [getattr(module, name) for module, name, _ in patches]
-    for module, name, function in patches:
-        setattr(module, name, function)
+
+
+def drawing_alike() -> AbstractContextManager[None]:
+    """A context in which modules draw the random numbers that their graphs do."""
+    return _replaced((F, "gumbel_softmax", gumbel_softmax))
+
+
+@contextmanager
+def _replaced(*substitutes: tuple[Any, str, Any]) -> Iterator[None]:
+    """A context in which attributes have other values, given as (owner, name, value)."""
+    before = [getattr(owner, name) for owner, name, _ in substitutes]
+    for owner, name, value in substitutes:
+        setattr(owner, name, value)
     try:
         yield
     finally:
-        for (module, name, _), function in zip(patches, before, strict=True):
-            setattr(module, name, function)
+        for (owner, name, _), value in zip(substitutes, before, strict=True):
+            setattr(owner, name, value)
 
 
 def _is_said_to_be_causal(_mask: Tensor | None, is_causal: bool | None = None, _size: int | None = None) -> bool:
@@ -84,6 +96,22 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
     if mode == "max":
         return looked_up.amax(1)
     return looked_up.sum(1) if mode == "sum" else looked_up.mean(1)
+
+
+def gumbel_softmax(
+    logits: Tensor,
+    tau: float = 1.0,
+    hard: bool = False,
+    eps: float = 1e-10,  # noqa: ARG001 (PyTorch's own does not use it either)
+    dim: int = -1,
+) -> Tensor:
+    """`F.gumbel_softmax` by uniform random numbers, which a graph draws by the seed of a group."""
+    uniform = torch.rand_like(logits).clamp(min=torch.finfo(logits.dtype).tiny)
+    soft = ((logits - (-uniform.log()).log()) / tau).softmax(dim)
+    if not hard:
+        return soft
+    chosen = torch.zeros_like(soft).scatter(dim, soft.argmax(dim, keepdim=True), 1.0)
+    return chosen - soft.detach() + soft
 
 
 def ctc_loss(

@@ -141,7 +141,15 @@ class Layer(nn.Module):
         (lambda y: y if y.sum() > 0 else -y, r"branches on numbers.*\(test_export.py:\d+: .*torch.where.*--share"),
         (lambda y: y * float(y.sum()), "branches on numbers|Python number follows"),
         (lambda y: y * y.sum().item(), r"aten.item.*\(test_export.py:\d+: .*Python number follows"),
-        (lambda y: y[y > 0], r"\(test_export.py:\d+: .*a shape or a Python number follows from computed numbers"),
+        (lambda y: y[y > 0], r"how many rows a mask chooses \(test_export.py:\d+: .*-100.*--share nothing"),
+        (lambda y: y[:, torch.ones(4) > 0], r"how many rows a mask chooses \(test_export.py:\d+"),
+        (lambda y: y.masked_select(y > 0), r"how many rows a mask chooses \(test_export.py:\d+"),
+        (lambda y: y[torch.argwhere(y[:, 0] > 0)], r"how many rows a mask chooses \(test_export.py:\d+"),
+        (lambda y: y.unique(), "_unique2.*a shape or a Python number follows from computed numbers"),
+        (
+            lambda y: nn.GRU(1, 2)(nn.utils.rnn.pack_padded_sequence(y[..., None], torch.full((4,), 2)))[1],
+            r"turns them into Python's \(test_export.py:\d+",
+        ),
         (lambda y: torch.cond(y.sum() > 0, torch.sin, torch.cos, (y,)), "branches or loops of torch's"),
         (lambda y: torch.from_numpy(y.numpy()), r"cannot be exported \(test_export.py:\d+: .*numpy.*--share nothing"),
         (lambda y: y * torch.randperm(4), r"randperm.* draws .* \(test_export.py:\d+: .*torch.rand, randn"),
@@ -155,6 +163,18 @@ class Layer(nn.Module):
 def test_what_no_graph_can_say_is_refused(function: Callable[[Tensor], Any], message: str) -> None:
     with pytest.raises(GraphError, match=message):
         exported(Layer(function), with_mean, x=torch.randn(3, 4))
+
+
+def test_distributions_travel_though_they_look_at_their_arguments() -> None:
+    def loss(model: nn.Module, rows: dict[str, Tensor]) -> Tensor:
+        found: Tensor = -torch.distributions.Categorical(logits=model(rows["x"])).log_prob(rows["y"]).mean()
+        return found
+
+    rows = {"x": torch.randn(3, 4), "y": torch.tensor([0, 3, 1])}
+    found = exported(nn.Linear(4, 4), loss, **rows)
+    assert found.graph.outputs
+    with pytest.raises(ValueError, match="satisfy the constraint"):
+        torch.distributions.Bernoulli(torch.tensor(2.0))
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
