@@ -4,7 +4,7 @@ import argparse
 import os
 import shlex
 import sys
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -48,13 +48,14 @@ from fedlearn.runs.run import (
 )
 from fedlearn.server.callback_file import load_callback
 from fedlearn.server.listening import listen
-from fedlearn.server.local_volunteers import volunteer_ahead
+from fedlearn.server.local_volunteers import STOP_S, volunteer_ahead
 from fedlearn.server.security import open_security, with_local
 from fedlearn.server.serving import serve
 from fedlearn.server.supervision import Serving, Supervisor, tell
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.runs import lock_run, resolve_run
 from fedlearn.storage.task_file import is_task_file
+from fedlearn.system.children import stop_processes
 from fedlearn.system.invocation import invocation
 from fedlearn.system.processes import CAN_PASS_DESCRIPTORS, program
 from fedlearn.system.waiting import WaitingProcess
@@ -180,7 +181,10 @@ def _volunteer_ahead(config: RunConfig, held: ExitStack) -> WaitingProcess | Non
     """A volunteer that imports PyTorch while the run is prepared, where its task has imported that here."""
     if config.volunteers.volunteers == 0 or "torch" not in sys.modules:
         return None
-    return held.enter_context(closing(volunteer_ahead()))
+    ahead = volunteer_ahead()
+    held.callback(stop_processes, [ahead.process], patience_s=STOP_S)  # one that no run has taken still waits
+    held.callback(ahead.close)
+    return ahead
 
 
 def _supervised(options: argparse.Namespace) -> int:

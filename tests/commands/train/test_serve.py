@@ -57,6 +57,7 @@ class Ahead:
     """A volunteer that is started before its run."""
 
     is_open = True
+    process = None
 
     def close(self) -> None:
         self.is_open = False
