@@ -17,6 +17,7 @@ from fedlearn.es.noise import TensorNoise
 from fedlearn.es.sums.moments import NO_MOMENTS, Int64Array
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.film import Film
+from fedlearn.tasks.members import ArrayMembers
 
 CUSTOM = "custom"
 """The kind of tasks that need none of their own: the class of the task defines everything."""
@@ -113,9 +114,12 @@ class Task(ABC):
     def tensors(self) -> Mapping[str, Float32Array]:
         """The tensors to train, with their initial values: float32, in a fixed order, equal on every machine."""
 
-    @abstractmethod
     def members(self, weights: Float32Array, noise: Sequence[TensorNoise], *, n_groups: int) -> Members:
-        """Members around `weights` [n_parameters], each with its noise: one entry per tensor of `layout`."""
+        """Members around `weights` [n_parameters], each with its noise: one entry per tensor of `layout`.
+
+        Unless a task has others, they call a function with their tensors as NumPy arrays by name.
+        """
+        return ArrayMembers(self.layout.split(weights), noise, n_groups=n_groups)
 
     @abstractmethod
     def losses(self, members: Members, batch: Batch) -> Sequence[float] | Float32Array:

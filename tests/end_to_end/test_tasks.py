@@ -59,12 +59,9 @@ task = fedlearn.reward(
 CUSTOM = """
 import numpy as np
 import fedlearn
-from fedlearn.tasks.function import ArrayMembers
 class Peak(fedlearn.Task):
     kind = "peak"
     tensors = {"x": np.zeros((40, 5), dtype=np.float32)}
-    def members(self, weights, noise, *, n_groups):
-        return ArrayMembers(self.layout.split(weights), noise, n_groups=n_groups)
     def losses(self, members, batch):
         return members(lambda arrays: np.sum((arrays["x"] - 3.0) ** 2) - 1.0)
 task = Peak()

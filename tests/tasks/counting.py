@@ -6,9 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedlearn.es.layout import Float32Array
-from fedlearn.es.noise import TensorNoise
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.function.members import ArrayMembers
 from fedlearn.tasks.task import Batch, Device, Members, Task
 
 
@@ -35,9 +33,6 @@ class CountingTask(Task):
     @property
     def frozen(self) -> Columns:
         return self.frozen_arrays
-
-    def members(self, weights: Float32Array, noise: Sequence[TensorNoise], *, n_groups: int) -> ArrayMembers:
-        return ArrayMembers(self.layout.split(weights), noise, n_groups=n_groups)
 
     def losses(self, members: Members, batch: Batch) -> Sequence[float] | Float32Array:
         self.batches.append(batch)

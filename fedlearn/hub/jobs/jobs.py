@@ -133,8 +133,9 @@ class Jobs:
             self._devices.give_idle_to(record.job_id, most=most - n_own)
         record.is_chosen = chosen is not None
         if not (n_devices := len(self._devices.of(record.job_id))):
+            found = "none that is idle (GET /api/devices lists all)" if self._devices.all() else "none registered"
             raise RefusedError(
-                400, f"devices: expected one or more, none is registered; fedlearn join --hub URL --job {record.job_id}"
+                400, f"devices: expected one or more, got {found}; fedlearn join --hub URL --job {record.job_id}"
             )
         record.seats = n_devices if split and n_devices > 1 else 0
         self._change(record, "initialized")

@@ -25,7 +25,8 @@ def step_metrics(
         **asdict(report),
         **asdict(traffic),
         shown=dict([show(report.loss)]) if report.loss is not None else {},
-        work_per_s=work / max(report.duration_s, 1e-6),
+        # A relay without volunteers takes the steps of others.
+        work_per_s=work / max(report.duration_s, 1e-6) if report.volunteers else 0.0,
         work=work,
         digest=digest.hex(),
         time=time.time(),

@@ -1,7 +1,7 @@
 """A policy for an environment: the members of a group run the same episodes, and their loss is minus the return."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlearn.es.layout import Float32Array, Statistic
-from fedlearn.es.noise import TensorNoise
 from fedlearn.es.sums.moments import NO_MOMENTS, Int64Array
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.environment.default_policy import MOST_INPUTS, DefaultPolicy
@@ -17,7 +16,7 @@ from fedlearn.tasks.environment.normalization import Normalization, Observed
 from fedlearn.tasks.environment.policy import Forward, FunctionPolicy, ModulePolicy, Stacked
 from fedlearn.tasks.environment.recipe import STEP_INTERACTIONS, noise_for, settings_for
 from fedlearn.tasks.film import Film
-from fedlearn.tasks.function.members import ArrayMembers
+from fedlearn.tasks.members import ArrayMembers
 from fedlearn.tasks.signatures import check_takes
 from fedlearn.tasks.task import Batch, Members, Setting, Task
 
@@ -174,9 +173,6 @@ class EnvironmentTask(Task):
     @property
     def work_per_member(self) -> int:
         return self._n_episodes
-
-    def members(self, weights: Float32Array, noise: Sequence[TensorNoise], *, n_groups: int) -> ArrayMembers:
-        return ArrayMembers(self.layout.split(weights), noise, n_groups=n_groups)
 
     def losses(self, members: Members, batch: Batch) -> Float32Array:
         return self.observe(members, batch)[0]

@@ -19,8 +19,8 @@ from fedlearn.es.shaping import SHAPINGS
 from fedlearn.es.strategy import Population, Strategy, ask, tell
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
-from fedlearn.tasks.function.members import ArrayMembers
 from fedlearn.tasks.function.task import as_start
+from fedlearn.tasks.members import ArrayMembers
 
 POPULATION = (32, 256)
 """The least and the most members of a step by default; between them there are two for each parameter."""

@@ -1,17 +1,16 @@
 """A loss that is a plain function of named arrays, with data or without."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedlearn.es.layout import Float32Array
-from fedlearn.es.noise import TensorNoise
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.function.covariance import LARGEST_FULL, CovarianceSearch
-from fedlearn.tasks.function.members import ArrayMembers
+from fedlearn.tasks.members import ArrayMembers
 from fedlearn.tasks.signatures import check_takes
 from fedlearn.tasks.task import Batch, Members, Setting, Task, layout_of
 
@@ -134,9 +133,6 @@ class FunctionTask(Task):
             return CovarianceSearch.usual_population(self.layout.searched.size)
         least, most = POPULATION
         return 0 if self.data else min(max(least, 2 * self.layout.size), most)
-
-    def members(self, weights: Float32Array, noise: Sequence[TensorNoise], *, n_groups: int) -> ArrayMembers:
-        return ArrayMembers(self.layout.split(weights), noise, n_groups=n_groups)
 
     def losses(self, members: Members, batch: Batch) -> Float32Array:
         rows = (batch.rows,) if self.data else ()

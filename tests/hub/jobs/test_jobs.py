@@ -89,7 +89,7 @@ def test_an_operator_chooses_devices_and_the_job_is_given_no_others(jobs: Jobs, 
     assert devices.of(1) == []
     with refused(404, "device 9: none with this number"):
         jobs.initialize(record, chosen=[1, 9])
-    with refused(400, "devices: expected one or more, none is registered"):
+    with refused(400, "devices: expected one or more, got none that is idle"):
         jobs.initialize(record, chosen=[])
     jobs.initialize(record, chosen=[1, 2])
     jobs.initialize(record, chosen=[2, 3], split=True)

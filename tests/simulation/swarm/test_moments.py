@@ -1,7 +1,7 @@
 """A task whose members observe numbers, which are normalised as they come."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import final
@@ -13,14 +13,12 @@ import pytest
 from benchmarks.trust.false_results import falsify
 from fedlearn.coordination.audits.audit import Verdict
 from fedlearn.es.layout import Float32Array, Statistic
-from fedlearn.es.noise import TensorNoise
 from fedlearn.es.sums.moments import Int64Array, counted
 from fedlearn.runs import history
 from fedlearn.runs.run import Run
 from fedlearn.simulation.swarm import Participant
 from fedlearn.storage.journal.journal import read_journal
 from fedlearn.storage.logs.lines import read_lines
-from fedlearn.tasks.function.members import ArrayMembers
 from fedlearn.tasks.task import Batch, Members, Task
 from fedlearn.tasks.user.named_task import NamedTask
 from tests.run_folders import TARGET, created, reopened, task_config
@@ -44,9 +42,6 @@ class Watching(Task):
             "seen.mean": np.zeros(2, dtype=np.float32),
             "seen.deviation": np.ones(2, dtype=np.float32),
         }
-
-    def members(self, weights: Float32Array, noise: Sequence[TensorNoise], *, n_groups: int) -> ArrayMembers:
-        return ArrayMembers(self.layout.split(weights), noise, n_groups=n_groups)
 
     def losses(self, members: Members, batch: Batch) -> Float32Array:
         return self.observe(members, batch)[0]

@@ -1,6 +1,6 @@
 """What members observe, counted as they play and counted by hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from tests.tasks.environment.test_task import GROUP_SIZE, START, Made, linear, n
 SEEDS = (5, 9)
 
 
-def observations_of(make: Made, seed: int, arrays: dict[str, Float32Array]) -> Float32Array:
+def observations_of(make: Made, seed: int, arrays: Mapping[str, Float32Array]) -> Float32Array:
     """All on which one member acts in one episode, played by itself."""
     env = make()
     seen, is_over = [env.reset(seed=seed)[0]], False

@@ -1,6 +1,6 @@
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -21,7 +21,7 @@ GROUP_SIZE = 4
 START = {"weight": [[0.02, 0.1]], "bias": [0.2]}
 
 
-def linear(arrays: dict[str, Float32Array], observations: Float32Array) -> Float32Array:
+def linear(arrays: Mapping[str, Float32Array], observations: Float32Array) -> Float32Array:
     return np.asarray(observations @ arrays["weight"].T + arrays["bias"])
 
 

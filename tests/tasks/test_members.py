@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import Dense, LowRank, perturbed
-from fedlearn.tasks.function import ArrayMembers
+from fedlearn.tasks.members import ArrayMembers
 
 N_MEMBERS = 4
 
