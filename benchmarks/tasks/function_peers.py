@@ -66,7 +66,7 @@ def by_cma(problem: Problem, seed: int, evaluations: int) -> tuple[float, int]:
             bipop=problem.restarts > 0,
         )
     # What it gives itself is the best of the last search.
-    found = search.result.xfavorite if problem.noise else search.all_best[0].x
+    found = search.result.xfavorite if problem.is_noisy else search.all_best[0].x
     return problem.loss(found), int(search.result.evaluations)
 
 
@@ -80,7 +80,7 @@ def by_nevergrad(way: str) -> Run:
             nevergrad = import_module("nevergrad")
             space = nevergrad.p.Array(init=problem.start).set_mutation(sigma=problem.sigma)
             space.random_state.seed(seed)
-            space.function.deterministic = not problem.noise
+            space.function.deterministic = not problem.is_noisy
             search = nevergrad.optimizers.registry[way](parametrization=space, budget=evaluations, num_workers=1)
             for _ in range(evaluations):
                 point = search.ask()
@@ -118,7 +118,7 @@ def by_evosax(way: str) -> Run:
             tried += search.population_size
             if problem.restarts and has_ended(points, losses, state, given, restarted):
                 search, given, state, restarted = again.restart(for_restart, search, state, given, restarted)
-        found = search.get_mean(state) if problem.noise else state.best_solution
+        found = search.get_mean(state) if problem.is_noisy else state.best_solution
         return problem.loss(np.asarray(found, dtype=np.float64)), tried
 
     return run

@@ -39,6 +39,8 @@ class Problem(msgspec.Struct, frozen=True):
     """Our settings as a task; None where it chooses."""
     noise: float = 0.0
     """Standard deviation of what is added to each loss that is told."""
+    factor: float = 0.0
+    """Standard deviation of the logarithm of what each loss that is told is multiplied by."""
     restarts: int = 0
     """Restarts of `fedlearn.minimize`, and of the peers that have some."""
 
@@ -46,6 +48,11 @@ class Problem(msgspec.Struct, frozen=True):
     def is_task(self) -> bool:
         """Whether it is tried as a task: without settings, where the task has some of its own."""
         return self.settings is not None or self.start.size <= LARGEST_FULL
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether the same point has another loss each time."""
+        return self.noise > 0 or self.factor > 0
 
     @property
     def sigma(self) -> float:
@@ -58,10 +65,15 @@ class Problem(msgspec.Struct, frozen=True):
 
     def told(self, seed: int) -> Callable[[Points], Points]:
         """What a learner is told of points, with noise of this seed."""
-        if not self.noise:
+        if not self.is_noisy:
             return self.losses
         random = np.random.default_rng(seed)
-        return lambda points: self.losses(points) + self.noise * random.standard_normal(len(points))
+
+        def told(points: Points) -> Points:
+            deviations = random.standard_normal(len(points))
+            return self.losses(points) * np.exp(self.factor * deviations) + self.noise * deviations
+
+        return told
 
 
 def rosenbrock(points: Points) -> Points:
@@ -120,4 +132,6 @@ def problems() -> dict[str, Problem]:
         "Rastrigin 20": Problem(rastrigin, np.full(20, 3.0), restarts=RESTARTS),
         "Ackley 30": Problem(ackley, np.full(30, 3.0)),
         "noisy sphere 1000": Problem(sphere, np.ones(1000), noise=1.0),
+        "noisy sphere 10": Problem(sphere, np.full(10, 1.5), noise=5.0),
+        "sphere 10 times noise": Problem(sphere, np.full(10, 1.5), factor=1.0),
     }

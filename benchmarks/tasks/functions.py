@@ -18,6 +18,7 @@ from benchmarks.measure import Spread, parser_of, print_tables, spread, use_proc
 from benchmarks.tasks.function_peers import Run, installed_peers, peers_for
 from benchmarks.tasks.function_problems import Points, Problem, problems
 from benchmarks.tasks.one_process import OneProcess
+from fedlearn.tasks.user.recommendation import EXACT_SHARE, NOISY_GROUPS, NOISY_SHARE
 
 
 class Minimized(msgspec.Struct, frozen=True):
@@ -94,8 +95,10 @@ def by_task(problem: Problem, seed: int, evaluations: int) -> tuple[float, int]:
     task = fedlearn.function(loss, {"x": problem.start}, vectorized=True, settings=problem.settings)
     settings = dict(task.settings)
     if task.layout.is_correlated:
-        size = task.usual_population
-        settings |= {"group_size": size, "population_limit": size, "learning_rate": settings["sigma"]}
+        # As a run chooses; its size of a step fits the speed of volunteers as well.
+        size, n_groups = task.usual_population, NOISY_GROUPS if problem.is_noisy else 1
+        settings |= {"group_size": size, "population_limit": n_groups * size, "learning_rate": settings["sigma"]}
+        settings["path_share"] = NOISY_SHARE if problem.is_noisy else EXACT_SHARE
     steps = max(1, evaluations // int(settings["population_limit"]))
     run = OneProcess(task, seed=seed, settings={**settings, "steps": steps})
     for _ in range(steps):

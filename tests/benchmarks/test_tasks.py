@@ -13,6 +13,7 @@ needs_gymnasium = pytest.mark.skipif(find_spec("gymnasium") is None, reason="nee
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
 
 WIDE = "noisy sphere 1000"
+TIMES_NOISE = "sphere 10 times noise"
 
 
 def test_targets_of_the_suite_that_are_hit_are_counted(read_json: ReadJson) -> None:
@@ -74,6 +75,7 @@ def test_losses_of_functions_are_reported(read_json: ReadJson) -> None:
         "--functions",
         "Rosenbrock",
         WIDE,
+        TIMES_NOISE,
         "--seeds",
         "1",
         "2",
@@ -86,8 +88,10 @@ def test_losses_of_functions_are_reported(read_json: ReadJson) -> None:
         ("Rosenbrock", "fedlearn.minimize"),
         ("Rosenbrock", "fedlearn.function"),
         (WIDE, "fedlearn.minimize"),  # of more numbers than a task correlates
+        (TIMES_NOISE, "fedlearn.minimize"),
+        (TIMES_NOISE, "fedlearn.function"),
     ]
-    assert [each["parameters"] for each in results] == [100, 100, 1000]
+    assert [each["parameters"] for each in results] == [100, 100, 1000, 10, 10]
     for each in results:
         assert 1750 <= each["evaluations"] <= 2001  # whole populations, which are large where there is noise
         assert len(each["losses"]) == 2
@@ -103,6 +107,15 @@ def test_peers_are_called_in_ways_that_suit_the_numbers(monkeypatch: pytest.Monk
     monkeypatch.setattr(np, "__version__", "2.4.0")
     assert "nevergrad NGOpt" not in peers_for(problems()[WIDE], ["nevergrad"])
     assert list(peers_for(problems()[WIDE], ["cma"])) == ["cma"]
+
+
+def test_noise_is_added_or_multiplied_by_and_other_each_time() -> None:
+    points = np.ones((4000, 10))
+    added, multiplied = (problems()[name].told(1) for name in ("noisy sphere 10", TIMES_NOISE))
+    assert float(np.std(added(points))) == pytest.approx(5.0, rel=0.05)
+    assert float(np.std(np.log(multiplied(points) / 10.0))) == pytest.approx(1.0, rel=0.05)
+    assert float(np.median(multiplied(points))) == pytest.approx(10.0, rel=0.05)
+    assert not np.array_equal(added(points), added(points))
 
 
 def test_peers_begin_with_the_deviation_of_minimize() -> None:
