@@ -19,6 +19,7 @@ from fedlearn.storage.credentials import load_identity
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.runs import lock_run, resolve_run
 from fedlearn.system.invocation import invocation
+from fedlearn.system.waiting import WaitingProcess
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 from tests.run_folders import write_text
@@ -156,6 +157,19 @@ def test_volunteer_of_a_task_on_pytorch_starts_before_the_run_is_prepared(
     served("--task", write_task(tmp_path), *SETTLED)
     served("--resume", "1", "--task", "fit.py:task")
     served("--task", "fit.py:task", *SETTLED, "--volunteers", "0")
+
+
+def test_volunteer_that_no_run_has_taken_ends_with_its_server(
+    served: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = WaitingProcess.start(command=["sleep", "60"])
+    monkeypatch.setitem(sys.modules, "torch", sys.modules.get("torch", sys))
+    monkeypatch.setattr(module, "volunteer_ahead", lambda: ahead)
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="is taken"):
+        served("--task", write_task(tmp_path), *SETTLED[:-1], str(taken.getsockname()[1]))
+    assert ahead.process.returncode is not None
+    assert ahead.process.stdin is not None
+    assert ahead.process.stdin.closed
 
 
 def test_reasons_of_settings_are_told_to_those_who_ask(
