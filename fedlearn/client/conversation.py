@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import final
 
-from fedlearn.client.failures import in_short, own_lines
+from fedlearn.client.failures import in_short
 from fedlearn.client.lending.budget import MemoryBudget, in_words
 from fedlearn.client.lending.throttle import CpuThrottle
 from fedlearn.client.line import ServerLine
@@ -20,6 +20,7 @@ from fedlearn.coordination.work.work import Heard, LineEvent, Unlinked
 from fedlearn.coordination.work.worker import Worker
 from fedlearn.net.address import Address
 from fedlearn.net.direct import LineAddress
+from fedlearn.system.own_frames import own_lines
 from fedlearn.terminal import Terminal
 from fedlearn.wire.limits import DEFAULT_MAX_SNAPSHOT_BYTES
 from fedlearn.wire.messages import Activations, Message, Neighbours

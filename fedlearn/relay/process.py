@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import final
 
-from fedlearn.client.failures import in_short, own_lines
+from fedlearn.client.failures import in_short
 from fedlearn.client.lending.budget import MemoryBudget, in_words
 from fedlearn.client.line import ServerLine
 from fedlearn.client.performer import Computed
@@ -24,6 +24,7 @@ from fedlearn.relay.performer import RelayPerformer
 from fedlearn.server.listening import listen
 from fedlearn.server.security import ServerSecurity
 from fedlearn.server.server import Server
+from fedlearn.system.own_frames import own_lines
 from fedlearn.terminal import Terminal
 from fedlearn.wire.limits import DEFAULT_MAX_SNAPSHOT_BYTES
 from fedlearn.wire.messages import DataBlock, Message, Welcome
