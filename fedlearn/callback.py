@@ -14,6 +14,7 @@ import msgspec
 
 from fedlearn.coordination.status import RunStatus
 from fedlearn.storage.logs.metrics import StepMetrics
+from fedlearn.system.own_frames import own_frames
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -89,6 +90,8 @@ class Callbacks(Callback):
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self._callbacks = tuple(callbacks)
+        self.failures = list[str]()
+        """A sentence about each callback that was dropped."""
         for event in EVENTS:
             setattr(self, event, partial(self._tell, event))
 
@@ -99,12 +102,14 @@ class Callbacks(Callback):
             try:
                 getattr(callback, event)(*facts)
             except Exception as error:
-                self._drop(callback, error)
+                self._drop(callback, event, error)
 
-    def _drop(self, callback: Callback, error: Exception) -> None:
+    def _drop(self, callback: Callback, event: str, error: Exception) -> None:
         self._callbacks = tuple(other for other in self._callbacks if other is not callback)
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        self.on_problem(
-            f"{type(callback).__name__}: {type(error).__name__}: {error} ({place.filename}:{place.lineno}); "
+        place = (own_frames(error) or traceback.extract_tb(error.__traceback__))[-1]
+        text = (
+            f"{type(callback).__name__}.{event}: {type(error).__name__}: {error} ({place.filename}:{place.lineno}); "
             "this callback is told nothing more, and the run goes on"
         )
+        self.failures.append(text)
+        self.on_problem(text)

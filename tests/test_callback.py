@@ -95,7 +95,7 @@ def test_whoever_raises_is_named_once_and_told_nothing_more() -> None:
     for listener in (first, last):
         assert [event[1] for event in listener.heard if event[0] == "on_step"] == [METRICS] * 2
         (notice,) = [event[1] for event in listener.heard if event[0] == "on_problem"]
-        assert notice.startswith("Broken: RuntimeError: no step 3 (")
+        assert notice.startswith("Broken.on_step: RuntimeError: no step 3 (")
         assert f"{Path(__file__).name}:" in notice
         assert notice.endswith("this callback is told nothing more, and the run goes on")
 
@@ -106,7 +106,7 @@ def test_one_that_can_not_hear_of_anothers_failure_goes_with_it() -> None:
     told.on_step(METRICS)
     told.on_notice("quiet now")
     said = [event[1].split(":")[0] for event in listener.heard if event[0] in ("on_notice", "on_problem")]
-    assert said == ["Touchy", "Broken", "quiet now"]
+    assert said == ["Touchy.on_problem", "Broken.on_step", "quiet now"]
 
 
 def test_one_that_was_dropped_meanwhile_is_told_nothing() -> None:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from fedlearn.callback import Callback
+from fedlearn.callback import Callback, Callbacks
 from fedlearn.config import ConfigError, RunConfig, Schema, SourceFile, load_config, task_of
 from fedlearn.coordination.steps.divergence import DIVERGED, NO_LOSS
 from fedlearn.library.progress import ProgressLine, is_watched
@@ -52,7 +52,7 @@ def train(
     file's, which override the task's own. The run's folder is made in the folder `runs`, or in a temporary one if that
     is None. `callbacks` are told what happens; `progress` shows a line, by default in a terminal or notebook. Ctrl-C
     ends the training and gives the run as it is then. A run that diverged is given with a warning, which says how to
-    go back to its best step.
+    go back to its best step. A callback that raises an exception is named in a warning, and is told nothing more.
 
     >>> from fedlearn import function
     >>> task = function(lambda arrays: float(((arrays["x"] - 3.0) ** 2).sum()), {"x": [0.0, 0.0]})
@@ -64,15 +64,17 @@ def train(
     Raises:
         ConfigError: a setting is unknown or out of its range, or the run has no end.
         StorageError: a file can't be written.
+        TypeError: a callback is no `fedlearn.Callback`, or is a class of such.
         ValueError: no loss is finite; the message says why, as far as it can be seen.
     """
+    told = [_checked(callback) for callback in callbacks]
     root = str(runs) if runs is not None else tempfile.mkdtemp(prefix="fedlearn-")
     ends: dict[str, Value] = {name: end for name, end in (("steps", steps), ("duration", duration)) if end}
     kind, named, config = configured(task, {**settings, **ends, "runs": root, "threads": threads}, always=ALONE)
     if not (config.run.steps or config.run.duration):
         raise ConfigError("steps, duration: expected one of them, so that training ends, got neither")
     is_shown = is_watched() if progress is None else progress
-    watching = [*callbacks, *([ProgressLine()] if is_shown else [])]
+    watching = [*told, *([ProgressLine()] if is_shown else [])]
     with Bars(stream=sys.stdout, quiet=not is_shown, redrawn=True).bar("preparing the run") as bar:
         run = create(kind, config, named, trust="all of it is in this process", progress=bar)
     with lock_run(run.folder):
@@ -86,6 +88,18 @@ def train(
             return Trained(run, trainer.replica)
         finally:
             trainer.close()
+
+
+def _checked(callback: object) -> Callback:
+    """The callback, which is one.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if isinstance(callback, Callback):
+        return callback
+    made = f"; make one of it: {callback.__name__}()" if isinstance(callback, type) else "; derive a class from that"
+    raise TypeError(f"callbacks: expected objects of a class derived from fedlearn.Callback, got {callback!r}{made}")
 
 
 def _plain(value: Value) -> Setting | list[str]:
@@ -131,6 +145,7 @@ def _run(trainer: Trainer, task: NamedTask | None, threads: int, callbacks: Iter
             swarm.join("this process", threads=threads)
             while swarm.reason is None:
                 swarm.advance()
+                _warn_of_failures(swarm.callbacks)
                 if interrupted.is_set():
                     swarm.stop("interrupted")
                 elif (step := trainer.replica.step) and agenda.is_due(
@@ -142,4 +157,13 @@ def _run(trainer: Trainer, task: NamedTask | None, threads: int, callbacks: Iter
     except BaseException as error:
         swarm.ended(f"{type(error).__name__}: {error}")
         raise
+    finally:
+        _warn_of_failures(swarm.callbacks)
     return swarm.reason
+
+
+def _warn_of_failures(callbacks: Callbacks) -> None:
+    """Warns whoever called `train` of each callback that was dropped; not from within, where an error of the warning
+    would be dropped too."""
+    while callbacks.failures:
+        warnings.warn(callbacks.failures.pop(0), stacklevel=4)

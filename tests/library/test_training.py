@@ -142,6 +142,39 @@ def test_what_a_task_raises_reaches_callbacks_as_the_end_and_whoever_called(tmp_
     assert ended.reasons == ["ZeroDivisionError: no such loss"]
 
 
+def test_a_callback_that_raises_is_named_in_a_warning_with_its_hook_and_line(tmp_path: Path) -> None:
+    class Broken(Callback):
+        n_told = 0
+
+        def on_step(self, metrics: StepMetrics) -> None:
+            self.n_told += 1
+            raise ValueError(f"no step {metrics.step}")
+
+    broken, line = Broken(), Broken.on_step.__code__.co_firstlineno + 2
+    with pytest.warns(UserWarning, match=r"Broken\.on_step: ValueError: no step 0 \(") as told:
+        trained = fedlearn.train(fit_task().task, steps=3, runs=tmp_path, callbacks=[broken], **SETTINGS)
+    assert (trained.step, broken.n_told, len(told)) == (3, 1, 1)
+    assert f"({__file__}:{line})" in str(told[0].message)
+    assert told[0].filename == __file__
+
+
+def test_a_callback_that_raises_in_the_end_is_named_too(tmp_path: Path) -> None:
+    class Late(Callback):
+        def on_end(self, reason: str) -> None:
+            raise KeyError(reason)
+
+    with pytest.warns(UserWarning, match=r"Late\.on_end: KeyError: ") as told:
+        fedlearn.train(fit_task().task, steps=1, runs=tmp_path, callbacks=[Late()], **SETTINGS)
+    assert told[0].filename == __file__
+
+
+@pytest.mark.parametrize(("given", "remedy"), [(Ending, r"; make one of it: Ending\(\)"), (print, "; derive a class")])
+def test_what_is_no_callback_is_refused_before_the_run(tmp_path: Path, given: Any, remedy: str) -> None:  # noqa: ANN401
+    with pytest.raises(TypeError, match=f"callbacks: expected objects .* fedlearn.Callback, got .*{remedy}"):
+        fedlearn.train(fit_task().task, steps=1, runs=tmp_path, callbacks=[given], **SETTINGS)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     class VeryImpatient(Callback):
         def on_step(self, metrics: StepMetrics) -> None:  # noqa: ARG002

@@ -133,4 +133,4 @@ def test_a_callback_that_raises_ends_no_run_and_is_named_once(scene_of: SceneOf)
     scene.callbacks = [Broken()]
     train(scene)
     assert [metrics.step for metrics in read_last_metrics(scene.run.folder.metrics, 9)] == [0, 1, 2]
-    assert scene.screen.getvalue().count("Broken: RuntimeError: no step 0 (") == 1
+    assert scene.screen.getvalue().count("Broken.on_step: RuntimeError: no step 0 (") == 1
