@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from fedlearn.callback import Callback, Callbacks
 from fedlearn.config import ConfigError, RunConfig, Schema, SourceFile, load_config, task_of
 from fedlearn.coordination.steps.divergence import DIVERGED, NO_LOSS
@@ -26,7 +28,7 @@ from fedlearn.tasks.task import Setting, Task
 from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.terminal.bars import Bars
 
-Value = Setting | Path | Sequence[str | Path]
+Value = Setting | np.generic | Path | Sequence[str | Path]
 """The value of a setting as people write it; `data` takes several texts."""
 
 ALONE: dict[str, Setting] = {"audit": 0.0, "share": "nothing"}
@@ -103,9 +105,12 @@ def _checked(callback: object) -> Callback:
 
 
 def _plain(value: Value) -> Setting | list[str]:
-    """The value as a setting holds it, in which paths are texts."""
+    """The value as a setting holds it, in which paths are texts, and NumPy's numbers are Python's."""
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, np.generic):
+        number: Setting = value.item()
+        return number
     return value if isinstance(value, Setting) else [str(one) for one in value]
 
 

@@ -98,6 +98,14 @@ def test_a_file_names_the_task_or_the_settings(tmp_path: Path) -> None:
     assert written.settings["strategy"]["sigma"] == SETTINGS["sigma"]
 
 
+def test_numbers_may_be_numpys(tmp_path: Path) -> None:
+    given = {**SETTINGS, "sigma": np.float32(0.25), "seed": np.int64(7), "group_size": np.uint8(8)}
+    trained = fedlearn.train(fit_task().task, steps=np.int64(2), runs=tmp_path, **given)  # type: ignore[arg-type]
+    settings = trained.settings
+    found = settings["strategy"]["sigma"], settings["run"]["seed"], settings["strategy"]["group_size"]
+    assert (trained.step, *found) == (2, 0.25, 7, 8)
+
+
 def test_training_without_an_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="steps, duration: expected one of them"):
         fedlearn.train(fit_task().task, runs=tmp_path)
