@@ -16,7 +16,7 @@ from fedlearn.library.progress import ProgressLine, is_watched
 from fedlearn.library.trained import Trained
 from fedlearn.runs.creation import create
 from fedlearn.runs.rollback import way_back
-from fedlearn.runs.run import kind_named, named_task
+from fedlearn.runs.run import TASK_REMEDY, kind_named, named_task
 from fedlearn.runs.status_file import StatusFile
 from fedlearn.server.training.examination import Agenda
 from fedlearn.server.training.trainer import Trainer
@@ -66,7 +66,7 @@ def train(
     Raises:
         ConfigError: a setting is unknown or out of its range, or the run has no end.
         StorageError: a file can't be written.
-        TypeError: a callback is no `fedlearn.Callback`, or is a class of such.
+        TypeError: the task is none, or a callback is no `fedlearn.Callback`, or is a class of such.
         ValueError: no loss is finite; the message says why, as far as it can be seen.
     """
     told = [_checked(callback) for callback in callbacks]
@@ -121,7 +121,10 @@ def configured(
 
     Raises:
         ConfigError: a setting is unknown or out of its range.
+        TypeError: the task is neither a task nor a text.
     """
+    if not isinstance(task, Task | str | Path | None):
+        raise TypeError(f"task: expected a task, or FILE.py:NAME of one, got {task!r}; {TASK_REMEDY}")
     settings = {key: _plain(value) for key, value in given.items()}
     file: SourceFile | None = None
     if isinstance(task, Task):

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from fedlearn.config import ConfigError, RunConfig, Schema, load_config, to_json
+from fedlearn.config.nearest import did_you_mean
 from fedlearn.data.folder import RunData
 from fedlearn.storage.checkpoint import Context, checkpoints_in, load_metadata
 from fedlearn.storage.durable import StorageError
@@ -20,12 +21,17 @@ from fedlearn.storage.task_file import is_task_file, load_task
 from fedlearn.system.invocation import invocation
 from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.kind import Kind, Prepared
-from fedlearn.tasks.registry import find_kind, kind_of_task
+from fedlearn.tasks.registry import find_kind, kind_names, kind_of_task
 from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.tasks.user.record import RecordedExaminer
 
 KIND_FILE = "kind"
 """The file in the run's data folder that names the kind of its task."""
+
+TASK_REMEDY = (
+    "make a task with fedlearn.environment, function, supervised or reward; without one, a recurrent network learns "
+    "the text that `data` names"
+)
 
 
 class Run(msgspec.Struct, frozen=True, eq=False):
@@ -145,7 +151,14 @@ def kind_named(text: str, task: NamedTask | None) -> Kind:
     Raises:
         ValueError: it names a kind that no package brings.
     """
-    return find_kind(text) if task is None else kind_of_task(task.task)
+    if task is not None:
+        return kind_of_task(task.task)
+    if text not in (names := kind_names()):
+        raise ValueError(
+            f"task: expected one of {', '.join(names)}, or FILE.py:NAME of a task, got {text!r}; "
+            f"{did_you_mean(text, names) or TASK_REMEDY}"
+        )
+    return find_kind(text)
 
 
 def find(root: str, text: str, *, task: str | None = None) -> Run:

@@ -106,6 +106,13 @@ def test_numbers_may_be_numpys(tmp_path: Path) -> None:
     assert (trained.step, *found) == (2, 0.25, 7, 8)
 
 
+@pytest.mark.parametrize(("given", "error"), [("CartPole-v1", ValueError), (Ending, TypeError), (3, TypeError)])
+def test_what_is_no_task_is_refused_with_what_makes_one(given: Any, error: type[Exception]) -> None:  # noqa: ANN401
+    with pytest.raises(error, match=r"task: expected .*FILE.py:NAME .* fedlearn.environment, .* `data`") as caught:
+        fedlearn.train(given, steps=1, runs=None)
+    assert "server" not in str(caught.value)
+
+
 def test_training_without_an_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="steps, duration: expected one of them"):
         fedlearn.train(fit_task().task, runs=tmp_path)
