@@ -74,8 +74,9 @@ def environment(
     members observed, "once" never. True is "running" for observations of up to 1,024 numbers. A member that meets an
     observation that is not finite does not count.
     """
-    if episodes < 1:
-        raise ValueError(f"episodes: expected 1 or more, got {episodes}")
+    for name, number in (("episodes", episodes), ("max_steps", max_steps)):
+        if number < 1:
+            raise ValueError(f"{name}: expected 1 or more, got {number}")
     if normalize not in (True, False, "running", "once"):
         raise ValueError(f"normalize: expected True, False, 'running' or 'once', got {normalize!r}")
     return EnvironmentTask(

@@ -319,9 +319,11 @@ def test_a_policy_that_is_no_module_is_named(chase: Callable[..., Made]) -> None
         _ = environment(chase(), lambda: 3).tensors
 
 
-def test_a_member_plays_at_least_once(chase: Callable[..., Made]) -> None:
-    with pytest.raises(ValueError, match="episodes: expected 1 or more, got 0"):
-        environment(chase(), linear, start=START, episodes=0)
+@pytest.mark.parametrize("name", ["episodes", "max_steps"])
+def test_a_member_plays_at_least_once(chase: Callable[..., Made], name: str) -> None:
+    given: dict[str, Any] = {name: 0}
+    with pytest.raises(ValueError, match=f"{name}: expected 1 or more, got 0"):
+        environment(chase(), linear, start=START, **given)
 
 
 def test_the_loss_that_is_wanted_is_that_of_gymnasiums_threshold() -> None:
