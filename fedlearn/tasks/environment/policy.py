@@ -1,6 +1,6 @@
 """Policies for many members at once: an unmodified torch module, or a plain function of named arrays."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING, Any, final
 
@@ -69,15 +69,30 @@ class ModulePolicy:
 
         def forward(observations: Float32Array) -> NDArray[Any]:
             seen = torch.from_numpy(observations)
-            with torch.inference_mode():
-                in_layers = layers is not None and seen.dim() == 3
-                outputs = (
-                    reduce(lambda x, layer: layer(x), layers or (), seen) if in_layers else together(tensors, seen)
+            in_layers = layers is not None and seen.dim() == 3
+            try:
+                with torch.inference_mode():
+                    outputs = (
+                        reduce(lambda x, layer: layer(x), layers or (), seen) if in_layers else together(tensors, seen)
+                    )
+            except RuntimeError as error:  # as torch says that shapes don't fit
+                raise ValueError(
+                    f"policy: expected a module that takes observations [episodes, {_listed(seen.shape[2:])}], "
+                    f"got one that does not: {error}"
+                ).with_traceback(error.__traceback__) from error
+            if not isinstance(outputs, torch.Tensor):
+                raise ValueError(
+                    f"policy: expected a module that gives outputs [episodes, n], got one that gives a "
+                    f"{type(outputs).__name__}; let its forward return the outputs alone"
                 )
             array: NDArray[Any] = outputs.numpy()
             return array
 
         return forward
+
+
+def _listed(shape: Sequence[int]) -> str:
+    return ", ".join(map(str, shape))
 
 
 def _layers(module: "torch.nn.Module", tensors: Mapping[str, "torch.Tensor"]) -> "list[Layer] | None":
@@ -133,6 +148,12 @@ class FunctionPolicy(ArrayPolicy):
         members = [{name: array[i] for name, array in stacked.items()} for i in range(n_members)]
 
         def forward(observations: Float32Array) -> NDArray[Any]:
-            return np.stack([self._policy(own, seen) for own, seen in zip(members, observations, strict=True)])
+            outputs = [self._policy(own, seen) for own, seen in zip(members, observations, strict=True)]
+            try:
+                array = np.stack(outputs)
+            except ValueError as error:
+                found = type(outputs[0]).__name__
+                raise ValueError(f"policy: expected outputs [episodes, n], got a {found}: {error}") from error
+            return array
 
         return forward

@@ -12,6 +12,7 @@ from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
 from fedlearn.es.layout import Float32Array
+from fedlearn.tasks.environment.answers import began, check_spaces, fitted, stepped
 from fedlearn.tasks.environment.spaces import observer
 
 MakeOne = Callable[[], Env[Any, Any]]
@@ -49,24 +50,39 @@ class Copies:
                 "env: expected a function of the number of episodes where it makes a vector environment, such as "
                 "lambda n: gymnasium.make_vec(NAME, n, vectorization_mode='sync'), got one without a parameter"
             )
+        check_spaces(self.first)
         self.action_space = self.first.action_space
-        self.observe, self.observation_shape = observer(self.first.observation_space)
+        self._observe, self.observation_shape = observer(self.first.observation_space)
 
     def begin(self, seeds: Sequence[int]) -> Playing:
-        """Begins an episode for each seed."""
+        """Begins an episode for each seed.
+
+        Raises:
+            ValueError: the environment does not give what gymnasium's do.
+        """
         while len(self._envs) < len(seeds):
             self._envs.append(self._made())
-        return Playing(
-            np.stack([self.observe(env.reset(seed=seed)[0]) for env, seed in zip(self._envs, seeds, strict=False)])
-        )
+        return Playing(np.stack([self.observe(began(env, seed)) for env, seed in zip(self._envs, seeds, strict=False)]))
+
+    def observe(self, observation: Any) -> Float32Array:  # noqa: ANN401
+        """The observation as an array [*shape].
+
+        Raises:
+            ValueError: it has another size than the space says.
+        """
+        return fitted(self._observe(observation), self.observation_shape, self.first.observation_space)
 
     def step(self, playing: Playing, rows: NDArray[np.intp], actions: Actions) -> None:
-        """Takes these actions in the episodes `rows`, and notes in `playing` what follows."""
+        """Takes these actions in the episodes `rows`, and notes in `playing` what follows.
+
+        Raises:
+            ValueError: the environment does not give what gymnasium's do.
+        """
         for row, action in zip(rows.tolist(), actions, strict=True):
-            observation, reward, terminated, truncated, _ = self._envs[row].step(action)
+            observation, reward, is_over = stepped(self._envs[row], action)
             playing.observations[row] = self.observe(observation)
-            playing.rewards[row] = float(reward)
-            playing.running[row] = not (terminated or truncated)
+            playing.rewards[row] = reward
+            playing.running[row] = not is_over
 
     def drawn(self) -> Any:  # noqa: ANN401
         """The environment's picture of an episode that is played alone."""
@@ -146,8 +162,9 @@ class Vectors:
 
     def _observed(self, vector: VectorEnv[Any, Any, Any], observations: Any) -> Float32Array:  # noqa: ANN401
         """The observations of all episodes, [episodes, *shape]."""
-        if isinstance(vector.single_observation_space, spaces.Box):
-            return self.observe(observations)
+        space = vector.single_observation_space
+        if isinstance(space, spaces.Box):
+            return fitted(self.observe(observations), (vector.num_envs, *self.observation_shape), space)
         return np.stack([self.observe(observation) for observation in iterate(vector.observation_space, observations)])
 
     def _check_seeds(self) -> None:

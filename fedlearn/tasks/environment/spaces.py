@@ -80,7 +80,8 @@ def actor(space: spaces.Space[Any]) -> Act:
     assert isinstance(space, spaces.Box)
     low, high = space.low.astype(np.float64).reshape(n), space.high.astype(np.float64).reshape(n)
     is_bounded = np.isfinite(low) & np.isfinite(high)
-    middle, reach = np.where(is_bounded, (low + high) / 2, 0.0), np.where(is_bounded, (high - low) / 2, 1.0)
+    least, most = np.where(is_bounded, low, -1.0), np.where(is_bounded, high, 1.0)
+    middle, reach = (least + most) / 2, (most - least) / 2
 
     def act(outputs: NDArray[Any]) -> NDArray[Any]:
         actions: NDArray[Any] = np.clip(middle + reach * outputs, low, high)

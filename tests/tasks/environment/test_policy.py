@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from fedlearn.es.layout import Float32Array  # noqa: E402
-from fedlearn.tasks.environment.policy import ModulePolicy  # noqa: E402
+from fedlearn.tasks.environment.policy import FunctionPolicy, ModulePolicy  # noqa: E402
 
 N_MEMBERS, N_EPISODES = 3, 2
 
@@ -98,3 +98,25 @@ def test_perceptrons_need_no_vmap(monkeypatch: pytest.MonkeyPatch) -> None:
         policy = ModulePolicy(make)
         policy.forward(stacked_of(policy))(np.ones((N_MEMBERS, N_EPISODES, 4), dtype=np.float32))
         assert n_called == expected
+
+
+class Two(nn.Linear):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[name-defined, override]
+        return super().forward(x), x
+
+
+@pytest.mark.parametrize("make", [lambda: nn.Sequential(nn.Linear(3, 2), nn.Tanh()), lambda: nn.Linear(3, 2)])
+def test_a_module_for_other_observations_is_told_their_size(make: Callable[[], nn.Module]) -> None:
+    policy = ModulePolicy(make)
+    seen = np.zeros((N_MEMBERS, N_EPISODES, 4), dtype=np.float32)
+    with pytest.raises(ValueError, match=r"policy: expected a module that takes observations \[episodes, 4\], got one"):
+        policy.forward(stacked_of(policy))(seen)
+
+
+def test_several_outputs_of_a_policy_are_refused() -> None:
+    policy, seen = ModulePolicy(lambda: Two(4, 2)), np.zeros((N_MEMBERS, N_EPISODES, 4), dtype=np.float32)
+    with pytest.raises(ValueError, match=r"policy: .* gives outputs .*, got one that gives a tuple; let its forward"):
+        policy.forward(stacked_of(policy))(seen)
+    function = FunctionPolicy(lambda _, seen: (seen, seen[:, :1]), {"a": 0.0})
+    with pytest.raises(ValueError, match=r"policy: expected outputs \[episodes, n\], got a tuple: "):
+        function.forward({"a": np.zeros(N_MEMBERS, dtype=np.float32)})(seen)

@@ -49,6 +49,11 @@ def test_where_a_bound_is_infinite_outputs_are_actions() -> None:
     np.testing.assert_array_equal(actor(space)(np.array([[3.0, 30.0], [-3.0, -30.0]])), [[1.0, 30.0], [-1.0, 0.0]])
 
 
+def test_where_all_bounds_are_infinite_outputs_are_actions() -> None:
+    space = spaces.Box(-np.inf, np.inf, (2,))
+    np.testing.assert_array_equal(actor(space)(np.array([[3.0, -30.0]])), [[3.0, -30.0]])
+
+
 def test_observations_become_float32() -> None:
     observe, shape = observer(spaces.Box(0, 255, (2, 3), dtype=np.uint8))
     seen = observe(np.full((2, 3), 200, dtype=np.uint8))
