@@ -58,9 +58,20 @@ class RewardTask(ModuleTask):
 
     @cached_property
     def tokenizer(self) -> HuggingFaceTokenizer:
-        """The tokenizer, which is made when it is first needed."""
-        given = self._tokenizer
-        return given if isinstance(given, HuggingFaceTokenizer) and not isinstance(given, type) else given()
+        """The tokenizer, which is made when it is first needed.
+
+        Raises:
+            ValueError: it is none.
+        """
+        given: object = self._tokenizer
+        is_made = isinstance(given, HuggingFaceTokenizer) and not isinstance(given, type)
+        made = given if is_made or not callable(given) else given()
+        if not isinstance(made, HuggingFaceTokenizer):
+            raise ValueError(
+                f"tokenizer: expected one with encode and decode, or a function that makes one, got {made!r}; such as "
+                "transformers.AutoTokenizer.from_pretrained(NAME) of the model"
+            )
+        return made
 
     @property
     def frozen(self) -> Columns:

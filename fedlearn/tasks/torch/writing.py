@@ -38,13 +38,19 @@ class CausalWriter:
         """Tokens [texts, new_tokens] that continue `prompts` [texts, length]; `is_text` is False at padding.
 
         Tokens after an end token have no meaning; once all texts have ended, zeros fill the rest.
+
+        Raises:
+            ValueError: the model has too few positions, or no such token.
         """
         # The library is imported here, because all else needs only PyTorch.
         cache = import_module("transformers").DynamicCache()
         written, tokens = list[Tensor](), prompts
         is_over = torch.zeros_like(prompts[:, 0], dtype=torch.bool)
         for _ in range(self._new_tokens):
-            logits = _read(model, tokens, is_text, cache)
+            try:
+                logits = _read(model, tokens, is_text, cache)
+            except IndexError as error:
+                raise ValueError(_too_long(model, prompts, n_new=self._new_tokens)) from error
             newest = self._choose(logits)
             written.append(newest)
             is_over = is_over | (newest == self._end) if self._end is not None else is_over
@@ -85,6 +91,17 @@ def _read(model: nn.Module, tokens: Tensor, is_text: Tensor, cache: Any) -> Tens
     )
     logits: Tensor = answer.logits[:, -1]
     return logits.float()
+
+
+def _too_long(model: nn.Module, prompts: Tensor, *, n_new: int) -> str:
+    """What it means that a model has no embedding of a position or of a token."""
+    config = getattr(model, "config", None)
+    positions, vocabulary = (getattr(config, name, "unknown") for name in ("max_position_embeddings", "vocab_size"))
+    return (
+        f"new_tokens: expected texts that the model has positions ({positions}) and tokens ({vocabulary}) for, got "
+        f"prompts of up to {prompts.shape[-1]} tokens and new_tokens {n_new}; ask for fewer, or take the model's own "
+        "tokenizer"
+    )
 
 
 def padded(tokens: Sequence[Sequence[Sequence[int]]], padding: int) -> tuple[Tensor, Tensor]:

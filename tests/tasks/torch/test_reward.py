@@ -101,6 +101,13 @@ def test_prompts_are_data_by_number_and_their_text_is_identity() -> None:
     assert mine.frozen["prompts"].tobytes() != task().frozen["prompts"].tobytes()
 
 
+@pytest.mark.parametrize("given", [None, lambda: None, "gpt2"])
+def test_what_is_no_tokenizer_is_refused(given: Any) -> None:  # noqa: ANN401
+    mine = reward(Writer, count_e, PROMPTS, tokenizer=given, write=write)
+    with pytest.raises(ValueError, match=r"tokenizer: expected one with encode and decode, or .*, got (None|'gpt2'); "):
+        _ = mine.tokenizer
+
+
 def test_a_reward_is_asked_for_once_where_members_write_the_same() -> None:
     asked: list[tuple[str, str]] = []
 

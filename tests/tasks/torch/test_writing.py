@@ -139,6 +139,12 @@ def test_nothing_more_is_written_when_all_texts_have_ended() -> None:
     assert first[0, n_read:].tolist() == [0] * (N_NEW - n_read)
 
 
+def test_more_tokens_than_the_model_has_positions_for_are_refused() -> None:
+    write = CausalWriter(new_tokens=20, temperature=0.0, end=None)
+    with pytest.raises(ValueError, match=r"new_tokens: .* positions \(16\) .* prompts of up to 2 .* new_tokens 20"):
+        write(model_of("GPT2"), torch.tensor([[1, 2]]), torch.ones(1, 2, dtype=torch.bool))
+
+
 def test_texts_that_ended_earlier_stay_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([[7, 1], [2, 7], [3, 3]])
     monkeypatch.setattr(writing, "_read", lambda *_: nn.functional.one_hot(torch.tensor(next(answers)), 8).float())
