@@ -4,11 +4,12 @@ import asyncio
 import gc
 import shlex
 import socket
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 
 from fedlearn.callback import Callback
-from fedlearn.config import ServerSettings, flag_of
+from fedlearn.config import flag_of
 from fedlearn.config.setting import keys_with
 from fedlearn.coordination.steps.divergence import DIVERGED, NO_LOSS
 from fedlearn.runs.rollback import way_back
@@ -22,6 +23,7 @@ from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.task_file import is_task_file
 from fedlearn.system.invocation import invocation
 from fedlearn.system.waiting import WaitingProcess
+from fedlearn.tasks.task import Setting
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 
@@ -51,10 +53,12 @@ def serve(
     terminal: Terminal | None = None,
     bars: Bars | None = None,
     ahead: WaitingProcess | None = None,
+    usual: Mapping[str, Setting] = MappingProxyType({}),
 ) -> int:
     """Runs the server until the run ends; gives the exit code.
 
-    `next_commands` are commands to try after training; `ahead` is a volunteer that was started before the run.
+    `next_commands` are commands to try after training; `ahead` is a volunteer that was started before the run; `usual`
+    are settings that a server of this task has unless it is told otherwise.
 
     Raises:
         StorageError: the disk refuses.
@@ -90,6 +94,7 @@ def serve(
         bars or Bars(),
         reason=reason,
         next_commands=next_commands,
+        usual=usual,
     )
     return OF_NO_USE if reason.startswith((DIVERGED, NO_LOSS)) else 0
 
@@ -101,6 +106,7 @@ def conclude(
     *,
     reason: str,
     next_commands: Sequence[str],
+    usual: Mapping[str, Setting] = MappingProxyType({}),
 ) -> None:
     """Prints how the run ended, how good the model is, and what to do next."""
     if reason.startswith(NO_LOSS):
@@ -113,7 +119,7 @@ def conclude(
     if _is_of_script(trainer.run):
         terminal.end(f"{saved} in {trainer.run.folder.path}")
     else:
-        terminal.end(f"{saved}; go on with", command=f"{invocation('serve')} {_resume_flags(trainer)}")
+        terminal.end(f"{saved}; go on with", command=f"{invocation('serve')} {_resume_flags(trainer, usual)}")
     # Whoever stops a server does not want to wait, and without either setting nobody wants the model looked at.
     is_looked_at = trainer.sample_time > 0 or trainer.sample_every > 0
     if trainer.is_complete and is_looked_at and terminal.screen.mode != "quiet":
@@ -172,14 +178,14 @@ def _is_of_script(run: Run) -> bool:
     return bool(run.prepared.entry) and not is_task_file(run.config.run.task)
 
 
-def _resume_flags(trainer: Trainer) -> str:
+def _resume_flags(trainer: Trainer, usual: Mapping[str, Setting]) -> str:
     settings, step = trainer.run.config.run, trainer.replica.step
     flags = f"--resume {shlex.quote(str(trainer.run.folder.path))}{task_flag(trainer.run.folder, trainer.run.config)}"
-    # A resumed run takes over nothing of where its server listened, and whom it let in.
-    server, usual = trainer.run.config.server, ServerSettings()
-    for key in keys_with(ServerSettings, "of_start"):
-        if (value := getattr(server, key)) != getattr(usual, key):
-            flags += f" {flag_of(key)} {shlex.quote(str(value))}"
+    # A resumed run takes over nothing of where its server listened, whom it let in, and whom it started.
+    for group in (trainer.run.config.server, trainer.run.config.volunteers):
+        for key in keys_with(type(group), "of_start"):
+            if (value := getattr(group, key)) != usual.get(key, getattr(type(group)(), key)):
+                flags += f" {flag_of(key)} {shlex.quote(str(value))}"
     if trainer.has_all_steps:
         flags += f" --steps {2 * step}"
     if trainer.has_all_time:

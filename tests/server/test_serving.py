@@ -6,8 +6,9 @@ import gc
 import io
 import socket
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from fedlearn.storage.runs import resolve_run
 from fedlearn.storage.status import read_status
 from fedlearn.system.invocation import invocation
 from fedlearn.system.waiting import WaitingProcess
+from fedlearn.tasks.task import Setting
 from fedlearn.terminal import Terminal
 from fedlearn.terminal.bars import Bars
 from tests.board.folders import show_status
@@ -82,13 +84,20 @@ async def test_boards_first_line_is_waited_for_but_not_for_long(
     assert (first, stream.getvalue()) == (("first", "second\n") if wait_s else ("", "first\nsecond\n"))
 
 
-def concluded(config: RunConfig, reason: str, *, quiet: bool = False, **changes: float | str) -> list[str]:
+def concluded(
+    config: RunConfig,
+    reason: str,
+    *,
+    quiet: bool = False,
+    usual: Mapping[str, Setting] | None = None,
+    **changes: float | str,
+) -> list[str]:
     """The last words about a run that stands at step 5."""
     trainer, _ = Trainer.open(reopened(recorded_run(config), **changes))
     stream = io.StringIO()
     with contextlib.closing(trainer):
         terminal, bars = Terminal(stream=stream, quiet=quiet), Bars(quiet=True)
-        conclude(trainer, terminal, bars, reason=reason, next_commands=["eval", "plot"])
+        conclude(trainer, terminal, bars, reason=reason, next_commands=["eval", "plot"], usual=usual or {})
     return stream.getvalue().splitlines()
 
 
@@ -121,6 +130,26 @@ def test_whoever_goes_on_is_shown_the_door_that_was_open(config: RunConfig) -> N
     first, *_ = concluded(config, "the server was stopped", steps=6, sample_time=0.0, host="::", token_file="my token")
     assert " --host :: " in first
     assert " --token-file 'my token'" in first
+
+
+def test_whoever_goes_on_has_the_local_volunteers_that_there_were(config: RunConfig) -> None:
+    first, *_ = concluded(config, "the server was stopped", steps=6, sample_time=0.0, volunteers=0, threads=3)
+    assert " --volunteers 0" in first
+    assert " --threads 3" in first
+    first, *_ = concluded(config, "the server was stopped", steps=6, sample_time=0.0, volunteers=1, threads=0)
+    assert "--volunteers" not in first
+    assert "--threads" not in first
+
+
+def test_whoever_goes_on_names_local_volunteers_that_the_task_does_not_bring(config: RunConfig) -> None:
+    usual: dict[str, Any] = {"volunteers": 16, "threads": 1}
+    local = dict(usual)
+    first, *_ = concluded(config, "the server was stopped", usual=usual, steps=6, sample_time=0.0, **local)
+    assert "--volunteers" not in first
+    local["volunteers"] = 1
+    first, *_ = concluded(config, "the server was stopped", usual=usual, steps=6, sample_time=0.0, **local)
+    assert " --volunteers 1" in first
+    assert "--threads" not in first
 
 
 def test_no_command_goes_on_with_a_task_that_is_a_value_of_a_script(tmp_path: Path) -> None:

@@ -135,7 +135,8 @@ def serve_command(options: argparse.Namespace) -> int:
             task = named_task(text)
             kind = kind_named(text, task)
             schema = _schema_of(kind, options)
-            config = load_config(schema, file, os.environ, vars(options), defaults=_defaults(task))
+            usual = _defaults(task)
+            config = load_config(schema, file, os.environ, vars(options), defaults=usual)
             ignored = notes_on(schema, file)
             if task is not None:
                 config = config.replace({"task": task.entry})
@@ -149,7 +150,7 @@ def serve_command(options: argparse.Namespace) -> int:
                 run = create(kind, config, task, trust=security.trust, progress=bar)
             held.enter_context(lock_run(run.folder))
         else:
-            run, ignored = _resumed(file, options), ()
+            (run, usual), ignored = _resumed(file, options), ()
             ahead = _volunteer_ahead(run.config, held)
             held.enter_context(lock_run(run.folder))
             listening = held.enter_context(listen(run.config.server.host, run.config.server.port))
@@ -174,6 +175,7 @@ def serve_command(options: argparse.Namespace) -> int:
             terminal=terminal,
             bars=bars,
             ahead=ahead,
+            usual=usual,
         )
 
 
@@ -214,7 +216,8 @@ def _small_volunteers(task: Task) -> dict[str, Setting]:
     return {"volunteers": n_volunteers, "threads": max(processors // n_volunteers, 1)}
 
 
-def _resumed(file: SourceFile | None, options: argparse.Namespace) -> Run:
+def _resumed(file: SourceFile | None, options: argparse.Namespace) -> tuple[Run, dict[str, Setting]]:
+    """The run that is resumed, and the settings that its task brings."""
     folder = resolve_run(Path(options.runs if "runs" in options else _runs_in(file)), options.resume)
     kind, written = kind_of(folder), load_run_config(folder)
     for sentence in edited_settings(folder, written):
@@ -231,7 +234,8 @@ def _resumed(file: SourceFile | None, options: argparse.Namespace) -> Run:
             f"task: expected one of kind {kind.name}, as in the run that is resumed, got {config.run.task} of kind "
             f"{given.name}; leave it out, or start a new run"
         )
-    anew = started_anew(schema, written, _defaults(task))
+    usual = _defaults(task)
+    anew = started_anew(schema, written, usual)
     config = resume_config(schema, anew, file, os.environ, vars(options))
     if config.volunteers.volunteers:
         check_device(config.volunteers.device)
@@ -239,7 +243,7 @@ def _resumed(file: SourceFile | None, options: argparse.Namespace) -> Run:
     changed = [key for key in schema.fields if key in schema.of_start and config.get(key) != written.get(key)]
     if left := [f"{flag_of(key)} {shlex.quote(str(written.get(key)))}" for key in changed if key not in named]:
         print(printable(f"not taken over from the start before, give it again where it is wanted: {' '.join(left)}"))
-    return load(folder, config.replace({"task": task.entry if task is not None else kind.name}), task=task)
+    return load(folder, config.replace({"task": task.entry if task is not None else kind.name}), task=task), usual
 
 
 def _runs_in(file: SourceFile | None) -> str:

@@ -3,7 +3,7 @@
 import re
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -89,7 +89,10 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
         terminal: Terminal,
         bars: Bars,
         ahead: Ahead | None,
+        usual: Mapping[str, object],
     ) -> int:
+        of_task = {} if trainer.run.config.run.task == "rnn" else {"volunteers", "threads"}
+        assert usual.keys() >= set(of_task)
         has_volunteers = trainer.run.config.volunteers.volunteers > 0
         assert (ahead is not None and ahead.is_open) == (has_volunteers and "torch" in sys.modules)
         for callback in callbacks:
