@@ -7,6 +7,7 @@ are any, as "rows". What comes back is JSON, too: a number, or an object whose "
 import json
 import subprocess
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -65,7 +66,8 @@ class Counts(msgspec.Struct, frozen=True):
 class BlackBox:
     """A loss that is computed elsewhere; several threads may call it at the same time.
 
-    A loss that no attempt gave is nan, so its member does not count, and a warning says why.
+    A loss that no attempt gave is nan, so its member does not count, and a warning says why. It points at the line that
+    made the black box, since a thread that evaluates has no line of whoever wrote that.
     """
 
     def __init__(self, attempt: Callable[[bytes], bytes], *, attempts: int) -> None:
@@ -75,6 +77,8 @@ class BlackBox:
         self._attempt, self._attempts = attempt, attempts
         self._lock = Lock()
         self._failed_in_a_row = 0
+        self._made_at = next(frame for frame in reversed(traceback.extract_stack()) if frame.filename != __file__)
+        self._warned = dict[str | tuple[str, type[Warning], int], int]()
         self.counts = Counts()
 
     def __call__(self, arrays: Any, rows: Mapping[str, Any] | None = None) -> float:  # noqa: ANN401 (array, or by name)
@@ -103,7 +107,13 @@ class BlackBox:
         self._failed_in_a_row += 1
         if self._failed_in_a_row >= MOST_FAILED_IN_A_ROW:
             raise EvaluationError(f"{why}; {MOST_FAILED_IN_A_ROW} evaluations failed one after another: is it there?")
-        warnings.warn(f"{why}; the loss does not count", RuntimeWarning, stacklevel=3)
+        warnings.warn_explicit(
+            f"{why}; the loss does not count",
+            RuntimeWarning,
+            self._made_at.filename,
+            self._made_at.lineno or 0,
+            registry=self._warned,
+        )
         return float("nan")
 
     def _count(self, **more: int) -> None:

@@ -1,9 +1,11 @@
 import json
+import linecache
 import math
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -202,6 +204,15 @@ def test_a_loss_that_no_attempt_gave_does_not_count() -> None:
             assert math.isnan(loss(X))
         assert loss(X) == 0.5
     assert loss.counts == Counts(evaluations=2, repeated=1, failed=1)
+
+
+def test_a_warning_points_at_the_line_that_made_the_loss_also_from_a_thread() -> None:
+    with service((503, b"busy")) as there, ThreadPoolExecutor(1) as threads:
+        loss = http_service(there.url, attempts=1)
+        with pytest.warns(RuntimeWarning, match="the loss does not count") as told:
+            threads.submit(loss, X).result()
+    assert told[0].filename == __file__
+    assert linecache.getline(__file__, told[0].lineno).strip().startswith("loss = http_service(")
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
