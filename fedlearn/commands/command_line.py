@@ -13,6 +13,7 @@ from fedlearn.commands.parser import Parser
 from fedlearn.config.nearest import did_you_mean
 from fedlearn.storage.durable import StorageError
 from fedlearn.storage.packages import add_remedy
+from fedlearn.system.own_frames import own_lines
 from fedlearn.system.processes import wait_asleep
 from fedlearn.terminal.guards import printable
 from fedlearn.terminal.wrapping import columns_of, wrapped
@@ -58,6 +59,10 @@ The module is imported for whom the verb is: all together take longer than most 
 """
 
 
+EXPECTED = (StorageError, ValueError, ImportError, OSError, SyntaxError)
+"""Errors whose words are enough for whoever gave the command; of others, the person's own lines are shown too."""
+
+
 def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -> NoReturn:
     """Runs one command and exits with its code: 0 done, 1 failed, 2 wrong usage.
 
@@ -82,11 +87,16 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -
         code = 130
     except BrokenPipeError:
         code = 1
-    except (StorageError, ValueError, ImportError, OSError) as error:
+    except Exception as error:
+        lines, is_expected = own_lines(error), isinstance(error, EXPECTED)
+        if not lines and not is_expected:
+            raise
         if isinstance(error, ModuleNotFoundError):
             add_remedy(error, "import")
-        text = "; ".join([f"{program}: {error}", *getattr(error, "__notes__", [])])
-        print(wrapped(printable(text), columns_of(sys.stderr)), file=sys.stderr)
+        what = f"{error}" if is_expected and not lines else f"{type(error).__name__}: {error}"
+        text = "; ".join([f"{program}: {what}", *getattr(error, "__notes__", [])])
+        for line in [*lines, text]:
+            print(wrapped(printable(line), columns_of(sys.stderr)), file=sys.stderr)
         code = 1
     _flush_output()
     sys.exit(code)

@@ -230,3 +230,32 @@ def test_threads_that_wait_sleep_unless_the_user_wants_them_to_spin(
 
 def test_version_is_that_of_the_package_and_of_the_protocol(capsys: pytest.CaptureFixture[str]) -> None:
     assert outcome(capsys, "--version") == (0, f"fedlearn {fedlearn.__version__}, protocol {PROTOCOL_VERSION}\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "shown_line", "shown_error"),
+    [
+        ("import fedlearn\nx = {}['a']\n", "line 2, in <module>: x = {}['a']", "KeyError: 'a'"),
+        (
+            "import fedlearn\ndef loss(a):\n    raise RuntimeError('it exploded')\n"
+            "task = fedlearn.function(loss, {'x': [1.0]}, covariance=False)\n",
+            "line 3, in loss: raise RuntimeError('it exploded')",
+            "RuntimeError: it exploded; the loss of a task",
+        ),
+    ],
+)
+def test_an_error_in_a_task_is_told_by_the_lines_of_its_file_alone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, code: str, shown_line: str, shown_error: str
+) -> None:
+    (tmp_path / "broken.py").write_text(code)
+    exit_code, shown = outcome(capsys, "serve", "--task", "broken.py:task", "--port", "0", "--board", "0")
+    assert exit_code == 1
+    words = " ".join(shown.split())
+    assert f"broken.py, {shown_line} fedlearn: {shown_error}" in words
+    assert "Traceback" not in shown
+
+
+def test_an_error_of_syntax_in_a_task_is_told_with_its_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("x = 1\ndef f(:\n")
+    code, shown = outcome(capsys, "serve", "--task", "broken.py:task")
+    assert (code, shown) == (1, "fedlearn: invalid syntax (broken.py, line 2)\n")
