@@ -22,6 +22,8 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("SERVER", "NAME", "THREADS", "RUNS"):
         monkeypatch.delenv(f"FEDLEARN_{name}", raising=False)
+    # Where another test has imported PyTorch here, a volunteer would be started that outlives its test.
+    monkeypatch.setattr("fedlearn.commands.train.serve._volunteer_ahead", lambda *_: None)
 
 
 @pytest.fixture
