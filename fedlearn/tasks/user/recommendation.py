@@ -53,7 +53,8 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     optimizer = OPTIMIZERS[optimizer_name(config.optimizer.optimizer)]
     sigma = config.strategy.sigma or SIGMA
     why = "a starting point for networks with weights of about 0.1 to 1"
-    is_noisy = is_correlated and _is_noisy(objective)
+    # A loss may take an hour: it is not asked for twice where the size of a step is given.
+    is_noisy = is_correlated and (config.strategy.population_limit > 0 or _is_noisy(objective))
     if is_correlated:
         why = "usual where noise learns the shape of a valley"
         if not config.get("path_share"):
