@@ -14,7 +14,6 @@ import msgspec
 
 from fedlearn.client.hub_line import AskedVerb, HubAwayError, HubError, HubLine, Work
 from fedlearn.client.verbs import VerbError, Verbs
-from fedlearn.system.children import stop_processes
 from fedlearn.system.signals import stop_signals_call
 from fedlearn.system.waiting import WaitingProcess
 from fedlearn.terminal import Terminal, printable
@@ -230,8 +229,7 @@ class HubWorker:
 
     def _end(self, ended: WaitingProcess | None) -> None:
         if ended is not None:
-            stop_processes([ended.process], patience_s=PARTING_S)
-            ended.close()
+            ended.stop(patience_s=PARTING_S)
 
     def _part(self) -> None:
         """Leaves the server and the hub."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Self, final
 
+from fedlearn.system.children import stop_processes
 from fedlearn.system.processes import program
 
 MODULE = "fedlearn.commands.ahead"
@@ -46,6 +47,11 @@ class WaitingProcess:
         assert self.process.stdin is not None
         with suppress(OSError):
             self.process.stdin.close()
+
+    def stop(self, *, patience_s: float) -> None:
+        """Asks the process to end, if it has not, waits for so many seconds, and kills it where it is left."""
+        stop_processes([self.process], patience_s=patience_s)
+        self.close()
 
 
 def line_of_input() -> bytes:

@@ -55,7 +55,6 @@ from fedlearn.server.supervision import Serving, Supervisor, tell
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.storage.runs import lock_run, resolve_run
 from fedlearn.storage.task_file import is_task_file
-from fedlearn.system.children import stop_processes
 from fedlearn.system.invocation import invocation
 from fedlearn.system.processes import CAN_PASS_DESCRIPTORS, program
 from fedlearn.system.waiting import WaitingProcess
@@ -184,8 +183,7 @@ def _volunteer_ahead(config: RunConfig, held: ExitStack) -> WaitingProcess | Non
     if config.volunteers.volunteers == 0 or "torch" not in sys.modules:
         return None
     ahead = volunteer_ahead()
-    held.callback(stop_processes, [ahead.process], patience_s=STOP_S)  # one that no run has taken still waits
-    held.callback(ahead.close)
+    held.callback(ahead.stop, patience_s=STOP_S)  # one that no run has taken still waits
     return ahead
 
 

@@ -38,6 +38,7 @@ class GraphSize(Struct, frozen=True):
     """The forms of the results of all calls, in order."""
 
 
+@without_compiler()
 def measure(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> GraphSize:
     """Checks and measures the whole graph, without allocating memory of the sizes that it names.
 
@@ -58,7 +59,7 @@ def measure(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> GraphSize:
     once, each_time = plan(graph)
     for step in (*once, *each_time):
         last_read = [values[name] for name in step.last_read if name in values]
-        with without_compiler(), meter.reading(step):
+        with meter.reading(step):
             if step.call.operator in GATES:
                 refuse_other_shapes(step.call.operator, *step.given(values))
             results = step.run(values, _META)

@@ -58,9 +58,9 @@ class Ahead:
     """A volunteer that is started before its run."""
 
     is_open = True
-    process = None
 
-    def close(self) -> None:
+    def stop(self, *, patience_s: float) -> None:
+        assert patience_s > 0
         self.is_open = False
 
 
