@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from fedlearn.coordination.steps.report import FIGURES, SPREAD
 from fedlearn.storage.logs.metrics import StepMetrics
 
+_NEXT_UNIT = 999.5
+"""Least number that three digits can only show as 1e+03."""
+
 
 def format_step(metrics: StepMetrics, run_left_s: float | None, unit: str) -> str:
     """One line: step, loss, the figures that are for the terminal, volunteers, speed in units of work, and the training
@@ -41,8 +44,8 @@ def format_figures(figures: Mapping[str, float]) -> str:
 
 def format_count(number: float) -> str:
     """A number with three digits and a unit prefix: 12.3k, 4.56M."""
-    for limit, divisor, suffix in ((1e3, 1.0, ""), (1e6, 1e3, "k"), (1e9, 1e6, "M")):
-        if number < limit:
+    for divisor, suffix in ((1.0, ""), (1e3, "k"), (1e6, "M")):
+        if number < _NEXT_UNIT * divisor:
             return f"{number / divisor:.3g}{suffix}"
     return f"{number / 1e9:.3g}G"
 
@@ -68,7 +71,7 @@ def counted(count: int, what: str) -> str:
 
 def format_bytes(number: float) -> str:
     """Bytes with three digits: 512 B, 1.23 MB."""
-    for limit, divisor, unit in ((1e3, 1.0, "B"), (1e6, 1e3, "kB"), (1e9, 1e6, "MB")):
-        if number < limit:
+    for divisor, unit in ((1.0, "B"), (1e3, "kB"), (1e6, "MB")):
+        if number < _NEXT_UNIT * divisor:
             return f"{number / divisor:.3g} {unit}"
     return f"{number / 1e9:.3g} GB"

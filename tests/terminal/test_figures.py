@@ -29,6 +29,17 @@ def test_counts_and_durations_are_said_in_their_largest_unit() -> None:
     assert [format_bytes(size) for size in sizes] == ["0 B", "512 B", "1 kB", "1.23 MB", "5 GB"]
 
 
+@pytest.mark.parametrize(
+    ("number", "count", "size"),
+    [
+        *((999.4, "999", "999 B"), (999.5, "1k", "1 kB"), (999_499, "999k", "999 kB"), (999_600, "1M", "1 MB")),
+        *((999_499_999, "999M", "999 MB"), (999_500_000, "1G", "1 GB")),
+    ],
+)
+def test_a_number_that_rounds_to_a_thousand_is_said_in_the_next_unit(number: float, count: str, size: str) -> None:
+    assert (format_count(number), format_bytes(number)) == (count, size)
+
+
 def test_small_shares_have_a_digit_more() -> None:
     assert [format_share(share) for share in (0.0, 0.0034, 0.414, 1.0)] == ["0 %", "0.3 %", "41 %", "100 %"]
 
