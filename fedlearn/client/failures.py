@@ -7,7 +7,7 @@ from fedlearn.system.own_frames import own_frames
 from fedlearn.wire.errors import RemoteProtocolError
 
 
-def in_short(error: Exception) -> str:
+def in_short(error: BaseException) -> str:
     """The error in one line; its kind and place are left out where fedlearn's own message is enough."""
     text = " ".join(str(error).split())
     if isinstance(error, ValueError | RemoteProtocolError) and text and not own_frames(error):

@@ -91,7 +91,12 @@ class RelayProcess:
         self._server = self._serving = None
 
     async def run(self) -> int:
-        """Serves until there is a reason to stop; gives the exit code."""
+        """Serves until there is a reason to stop; gives the exit code.
+
+        Raises:
+            ConfigError: it can't listen where its settings say.
+        """
+        listen(self._security.settings.host, self._port).close()  # told before the server above is asked for anything
         try:
             return await self._stay()
         finally:
@@ -251,8 +256,10 @@ class RelayProcess:
     def _finish(self, computing: "asyncio.Task[None]") -> None:
         self._computing.discard(computing)
         if not computing.cancelled() and (error := computing.exception()) is not None:
-            self._terminal.warn(f"{type(error).__name__}: {error}")
-            self.left(Leave(str(error), is_welcome_back=False, is_refusal=True))
+            reason = in_short(error)
+            if self._above is None:
+                self._terminal.warn(reason)
+            self.left(Leave(reason, is_welcome_back=False, is_refusal=True))
 
     async def _do(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:
         try:

@@ -2,12 +2,14 @@
 
 import asyncio
 import io
+import socket
 from typing import Any
 
 import pytest
 
 from fedlearn.client.lending.budget import MemoryBudget
 from fedlearn.client.volunteer import VolunteerReplica
+from fedlearn.config import ConfigError, ServerSettings
 from fedlearn.coordination.work.worker import Worker
 from fedlearn.net.address import Address
 from fedlearn.net.channel import Channel
@@ -22,12 +24,18 @@ from tests.identities import ADA, CHALLENGE
 from tests.patience import LIMIT_S
 
 
-def relay_of(address: Address, budget: MemoryBudget) -> RelayProcess:
+def relay_of(address: Address, budget: MemoryBudget, *, port: int = 0) -> RelayProcess:
     volunteer, terminal = VolunteerReplica(1, budget=budget), Terminal(stream=io.StringIO())
     settings = RelaySettings((address,))
-    return RelayProcess(
-        volunteer, ADA, ServerSecurity(), settings, name="Ada", threads=1, terminal=terminal, budget=budget
-    )
+    security = ServerSecurity(ServerSettings(port=port))
+    return RelayProcess(volunteer, ADA, security, settings, name="Ada", threads=1, terminal=terminal, budget=budget)
+
+
+async def test_port_that_is_taken_is_told_before_a_server_is_called() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        relay = relay_of(Address("127.0.0.1", 1), MemoryBudget(), port=taken.getsockname()[1])
+        with pytest.raises(ConfigError, match=r"^port: \d+ is taken by another program; .* with --port"):
+            await relay.run()
 
 
 @pytest.mark.parametrize("excess", [0, 1], ids=["within its budget", "beyond"])
