@@ -110,7 +110,8 @@ def open_security(settings: ServerSettings, root: Path, environ: Mapping[str, st
     certificate = Path(settings.tls_cert) if settings.tls_cert else _own_certificate(root)
     key = Path(settings.tls_key) if settings.tls_key else certificate
     try:
-        return ServerSecurity(settings, rules, server_context(certificate, key), read_certificate(certificate))
+        der = read_certificate(certificate)
+        return ServerSecurity(settings, rules, server_context(certificate, key), der)
     except ValueError as error:
         remedy = "" if settings.tls_cert else f"; or move {certificate} away: the next one gives volunteers a new line"
         raise ConfigError(f"tls: {error}{remedy}") from error

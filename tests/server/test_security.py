@@ -111,7 +111,9 @@ def test_own_certificate_that_is_damaged_is_told_with_the_remedy(tmp_path: Path)
     ("settings", "complaint"),
     [
         ({"tls_key": "key.pem"}, "tls_cert: expected the certificate of tls_key, got none"),
-        ({"tls_cert": "missing.pem"}, "tls: .*name it with --tls-"),
+        ({"tls_cert": "missing.pem"}, "tls: missing.pem: expected a certificate .*name it with --tls-cert"),
+        ({"tls_cert": "missing.pem", "tls_key": "old.pem"}, "tls: missing.pem: expected a certificate"),
+        ({"tls_cert": "old.key", "tls_key": "old.pem"}, "tls: old.key: expected a certificate in PEM"),
         ({"tls_cert": "old.pem"}, "tls: .*expected one that is valid today"),
         ({"tls_cert": "old.pem", "tls": "off"}, "tls: expected on with tls_cert, got off"),
         ({"allow": "missing"}, "allow: expected a file"),
@@ -122,7 +124,9 @@ def test_setting_that_can_not_be_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], complaint: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_pem(tmp_path / "old.pem", issued("lab.example", begins=timedelta(-9), ends=timedelta(-1)))
+    path = write_pem(tmp_path / "old.pem", issued("lab.example", begins=timedelta(-9), ends=timedelta(-1)))
+    secret, end, _ = path.read_bytes().partition(b"-----END PRIVATE KEY-----\n")
+    (tmp_path / "old.key").write_bytes(secret + end)
     with pytest.raises(ConfigError, match=complaint):
         opened(tmp_path, **settings)
 
