@@ -127,7 +127,7 @@ def read_allowed(file: str) -> frozenset[str] | None:
     if not file:
         return None
     try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
+        lines = Path(file).read_text(encoding="utf-8-sig").splitlines()  # some editors begin a file with a mark
     except (OSError, ValueError) as error:
         raise ConfigError(f"allow: expected a file with one identity per line, got {file!r}: {error}") from error
     given = [(number, line.partition("#")[0].strip()) for number, line in enumerate(lines, 1)]

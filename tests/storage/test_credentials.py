@@ -142,6 +142,12 @@ def test_list_holds_identities_in_either_writing_with_comments(tmp_path: Path) -
     assert read_allowed("") is None
 
 
+def test_list_of_an_editor_that_marks_its_files_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "allow"
+    path.write_bytes(f"\ufeff{KEY.hex()}\r\n".encode())
+    assert read_allowed(str(path)) == frozenset({KEY.hex()})
+
+
 @pytest.mark.parametrize("line", ["Ada", KEY.hex()[:-1], KEY.hex() + "00", "é" * 43])
 def test_line_that_is_no_identity_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "allow"
