@@ -18,7 +18,7 @@ from fedlearn.coordination.effects import Peer, ServerEffect
 from fedlearn.coordination.status import RunStatus
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.sums.moments import moments_bytes
-from fedlearn.net.address import is_loopback
+from fedlearn.net.address import Address, is_loopback
 from fedlearn.net.channel import Channel
 from fedlearn.net.stream import Stream
 from fedlearn.net.tcp import TcpStream
@@ -165,7 +165,7 @@ class Server:
         host = self._security.settings.host
         address = self._security.public_address(port, run=self._trainer.run_name)
         more = " (--host 0.0.0.0 lets others in)" if is_loopback(host) else ""
-        listening = f"listening on {host}:{port}{more}"
+        listening = f"listening on {Address(host, port).place}{more}"
         if is_loopback(host) and not address.has_tls and n_local:
             page = await self._page if self._page is not None else ""
             self.say(f"{listening}; {page}" if page else listening)

@@ -54,6 +54,14 @@ async def test_a_server_that_trains_alone_says_where_it_is_and_where_it_is_seen_
     assert scene.screen.getvalue().splitlines() == [f"{listening}; see it in a browser: http://127.0.0.1:5/"]
 
 
+async def test_an_address_of_version_6_is_said_as_it_is_dialled(scene_of: SceneOf) -> None:
+    scene = scene_of(host="::1", step_num=5, steps=5)
+    scene.local.n_started = 1
+    async with scene.serving() as serving:
+        await serving
+    assert scene.screen.getvalue().startswith(f"listening on [::1]:{scene.port} (--host")
+
+
 async def test_whoever_waits_for_others_hears_how_they_join_before_there_is_a_page(scene_of: SceneOf) -> None:
     scene = scene_of()
     scene.page = asyncio.get_running_loop().create_future()
