@@ -9,6 +9,7 @@ without TLS; no other address is ever dialled without it.
 import base64
 import binascii
 import ipaddress
+import re
 from hashlib import sha256
 from urllib.parse import urlsplit
 
@@ -61,8 +62,8 @@ def parse_address(text: str) -> Address:
     """
     if "://" not in text:
         host, colon, port = text.rpartition(":")
-        host = host.strip("[]")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536 or "#" in host:
+        host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        if not colon or not _is_host(host) or not port.isdecimal() or not 0 < int(port) < 65536:
             raise _malformed(text)
         return Address(host, int(port), has_tls=not is_loopback(host))
     try:
@@ -70,7 +71,7 @@ def parse_address(text: str) -> Address:
         host, port_number = parts.hostname or "", DEFAULT_PORT if parts.port is None else parts.port
     except ValueError:
         raise _malformed(text) from None
-    if parts.scheme not in (TLS_SCHEME, PLAIN_SCHEME) or not host or port_number == 0:
+    if parts.scheme not in (TLS_SCHEME, PLAIN_SCHEME) or not _is_host(host) or port_number == 0:
         raise _malformed(text)
     if parts.username is not None or parts.query:
         raise _malformed(text)
@@ -90,6 +91,17 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def _is_host(text: str) -> bool:
+    """Whether it is a name, or a number of version 4 or 6."""
+    if ":" not in text:
+        return re.fullmatch(r"[\w.-]+", text) is not None
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def fingerprint_of(certificate: bytes) -> str:

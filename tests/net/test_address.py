@@ -12,6 +12,8 @@ PRINT = fingerprint_of(b"a certificate")
         ("localhost:1", Address("localhost", 1)),
         ("[::1]:65535", Address("::1", 65535)),
         ("::1:65535", Address("::1", 65535)),
+        ("fe80::1%eth0:1", Address("fe80::1%eth0", 1, has_tls=True)),
+        ("rechner_7.börse.example.:1", Address("rechner_7.börse.example.", 1, has_tls=True)),
         ("volunteers.example:1", Address("volunteers.example", 1, has_tls=True)),
         ("192.168.0.9:1", Address("192.168.0.9", 1, has_tls=True)),
         ("fedlearn://far:1/7", Address("far", 1, True, "", "7")),
@@ -32,6 +34,7 @@ def test_address_says_whether_the_line_is_encrypted(text: str, address: Address)
     [
         *("", "host", "host:", ":55551", "host:port", "host:0", "host:65536", "host:-1", "127.0.0.1#x:1"),
         *("fedlearn://", "fedlearn://:1", "fedlearn://h:0", "fedlearn://h:70000", "fedlearn://h:x", "http://h:1"),
+        *("[::1", "[::1:5", "::1]:5", "[h:5", "1:2:3", "fedlearn join far:1", "fedlearn://a b:1", "h/7:1"),
         *("fedlearn://user@h:1", "fedlearn://h:1?q", f"fedlearn-plain://h:1#{PRINT}"),
     ],
 )
