@@ -138,6 +138,6 @@ def _sample(pieces: Iterable[str], n_characters: int) -> Iterator[str]:
 def _check_room(folder: DataFolder, n_bytes: int, source: Source) -> None:
     if n_bytes > (free := folder.free_bytes):
         raise ValueError(
-            f"data: expected a disk with room for {n_bytes / 1e6:,.0f} MB of tokens of {source.name}, "
-            f"{free / 1e6:,.0f} MB are free; make room, or choose another place with --runs"
+            f"data: expected a disk with room for {n_bytes / 1e3:,.0f} kB of tokens of {source.name}, "
+            f"{free / 1e3:,.0f} kB are free; make room, or choose another place with --runs"
         )

@@ -92,8 +92,9 @@ def test_text_that_is_blank_or_too_short_is_refused() -> None:
 
 def test_disk_without_room_is_found_before_anything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     source, folder = TextSource(PARAGRAPHS), MemoryFolder({})
-    monkeypatch.setattr(folder, "free_bytes", len(PARAGRAPHS) - 1)
-    with pytest.raises(ValueError, match=r"room for 0 MB of tokens of text\.txt, 0 MB are free; make room"):
+    monkeypatch.setattr(folder, "free_bytes", len(PARAGRAPHS) - 1000)
+    room = f"{len(PARAGRAPHS) / 1e3:,.0f}", f"{len(PARAGRAPHS) / 1e3 - 1:,.0f}"
+    with pytest.raises(ValueError, match=rf"room for {room[0]} kB of tokens of text\.txt, {room[1]} kB are free; make"):
         build_dataset(source, folder)
     assert source.n_readings == 0
     monkeypatch.setattr(folder, "free_bytes", len(PARAGRAPHS))
