@@ -53,12 +53,12 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     optimizer = OPTIMIZERS[optimizer_name(config.optimizer.optimizer)]
     sigma = config.strategy.sigma or SIGMA
     why = "a starting point for networks with weights of about 0.1 to 1"
-    # A loss may take an hour: it is not asked for twice where the size of a step is given.
-    is_noisy = is_correlated and (config.strategy.population_limit > 0 or _is_noisy(objective))
+    # A loss may take an hour: it is not asked for twice where the size of a step is given, and counts as noisy then.
+    may_be_noisy = is_correlated and (config.strategy.population_limit > 0 or _is_noisy(objective))
     if is_correlated:
         why = "usual where noise learns the shape of a valley"
         if not config.get("path_share"):
-            config = config.replace({"path_share": NOISY_SHARE if is_noisy else EXACT_SHARE})
+            config = config.replace({"path_share": NOISY_SHARE if may_be_noisy else EXACT_SHARE})
     for key, value in (
         ("group_size", _group_size(config.strategy, usual, usual if is_correlated else GROUP_SIZE)),
         ("sigma", sigma),
@@ -78,7 +78,9 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
         why = f"a loss is of {objective.batch_size} rows, since one of more is one number, too; batch_size changes that"
         reasons.append(Reason(why, "measure", "losses"))
     if not config.strategy.population_limit:
-        config, own = _with_population(config, objective, members_per_s, is_group_open=is_group_open, is_noisy=is_noisy)
+        config, own = _with_population(
+            config, objective, members_per_s, is_group_open=is_group_open, may_be_noisy=may_be_noisy
+        )
         reasons += own
     if not config.strategy.time_per_step:
         config = with_deadline(config, config.strategy.population_limit / members_per_s, reasons)
@@ -86,12 +88,12 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
 
 
 def _with_population(
-    config: RunConfig, objective: TaskObjective, members_per_s: float, *, is_group_open: bool, is_noisy: bool
+    config: RunConfig, objective: TaskObjective, members_per_s: float, *, is_group_open: bool, may_be_noisy: bool
 ) -> tuple[RunConfig, Reasons]:
     """The configuration with a population, in smaller groups where members take long, and the reasons."""
     usual, reasons = objective.task.usual_population, list[Reason]()
     if objective.layout.is_correlated:
-        is_cheap, n_groups = STEP_S * members_per_s >= CHEAP_MEMBERS, NOISY_GROUPS if is_noisy else 1
+        is_cheap, n_groups = STEP_S * members_per_s >= CHEAP_MEMBERS, NOISY_GROUPS if may_be_noisy else 1
         limit, most = _population(config.strategy, members_per_s, n_groups * usual, grows=not is_cheap)
         why = "usual where noise learns the shape of a valley"
         if n_groups > 1:
