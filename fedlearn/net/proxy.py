@@ -85,8 +85,7 @@ async def _call(proxy: SplitResult) -> socket.socket:
 
 
 def _request(proxy: SplitResult, address: Address) -> bytes:
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    lines = [f"CONNECT {host}:{address.port} HTTP/1.1", f"Host: {host}:{address.port}"]
+    lines = [f"CONNECT {address.place} HTTP/1.1", f"Host: {address.place}"]
     if proxy.username is not None:
         user = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
         lines.append(f"Proxy-Authorization: Basic {base64.b64encode(user.encode()).decode()}")

@@ -44,10 +44,7 @@ def format_figures(figures: Mapping[str, float]) -> str:
 
 def format_count(number: float) -> str:
     """A number with three digits and a unit prefix: 12.3k, 4.56M."""
-    for divisor, suffix in ((1.0, ""), (1e3, "k"), (1e6, "M")):
-        if number < _NEXT_UNIT * divisor:
-            return f"{number / divisor:.3g}{suffix}"
-    return f"{number / 1e9:.3g}G"
+    return _in_units(number, "", "k", "M", "G")
 
 
 def format_duration(seconds: float) -> str:
@@ -71,7 +68,14 @@ def counted(count: int, what: str) -> str:
 
 def format_bytes(number: float) -> str:
     """Bytes with three digits: 512 B, 1.23 MB."""
-    for divisor, unit in ((1.0, "B"), (1e3, "kB"), (1e6, "MB")):
-        if number < _NEXT_UNIT * divisor:
-            return f"{number / divisor:.3g} {unit}"
-    return f"{number / 1e9:.3g} GB"
+    return _in_units(number, " B", " kB", " MB", " GB")
+
+
+def _in_units(number: float, *units: str) -> str:
+    """A number with three digits in the first of these units, each a thousand of the one before, that has room."""
+    *smaller, largest = units
+    for unit in smaller:
+        if number < _NEXT_UNIT:
+            return f"{number:.3g}{unit}"
+        number /= 1e3
+    return f"{number:.3g}{largest}"
