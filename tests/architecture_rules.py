@@ -54,6 +54,7 @@ SYSTEM_NAMES = {
 }
 """What only some systems have, or have in their own way."""
 HARMLESS = {
+    "fedlearn/tasks/torch/seeds.py: random",  # losses of users draw by it: it is seeded and put back
     "fedlearn/tasks/torch/members/execution_plans.py: time",  # how long members take; no loss depends on it
     "fedlearn/tasks/torch_graph/export/capture.py: logging",  # torch.export's own messages are kept away
     "fedlearn/tasks/torch_graph/export/refusals.py: pathlib",  # an error names the user's file

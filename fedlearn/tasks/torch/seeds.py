@@ -1,20 +1,27 @@
-"""The generators from which functions draw random numbers: PyTorch's, for the processor and for the trials' device."""
+"""The generators from which functions draw random numbers: PyTorch's, for the processor and for the trials' device, and
+those that the modules of Python and NumPy keep."""
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor
 
+_NUMPY_SEEDS = 2**32
+"""The number of seeds that NumPy's own generator has."""
 
-def random_states(device: torch.device) -> list[Tensor]:
-    """The states of the generators of the processor and of the device."""
-    states = [torch.get_rng_state()]
-    if device.type == "cuda":
-        states.append(torch.cuda.get_rng_state(device))
-    elif device.type == "mps":
-        states.append(torch.mps.get_rng_state())
-    return states
+
+def random_states(device: torch.device) -> tuple[object, ...]:
+    """What is equal at two times if no generator was drawn from in between."""
+    return *(state.numpy().tobytes() for state in _torch_states(device)), *states_outside_torch()
+
+
+def states_outside_torch() -> tuple[object, ...]:
+    """The same of the generators of Python and NumPy alone, whose numbers a graph can't draw."""
+    kind, numbers, *further = np.random.get_state()
+    return random.getstate(), kind, np.asarray(numbers).tobytes(), *further
 
 
 @contextmanager
@@ -23,13 +30,15 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     if seed is None:
         yield
         return
-    before = random_states(device)
+    before, of_python, of_numpy = _torch_states(device), random.getstate(), np.random.get_state()
     # `torch.manual_seed` also writes down who asked it, for each kind of device that is not there.
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed_all(seed)
     elif device.type == "mps":
         torch.mps.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % _NUMPY_SEEDS)
     try:
         yield
     finally:
@@ -38,3 +47,14 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
             torch.cuda.set_rng_state(before[1], device)
         elif device.type == "mps":
             torch.mps.set_rng_state(before[1])
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+
+
+def _torch_states(device: torch.device) -> list[Tensor]:
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    elif device.type == "mps":
+        states.append(torch.mps.get_rng_state())
+    return states

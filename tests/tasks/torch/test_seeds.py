@@ -1,8 +1,12 @@
+import random
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from fedlearn.tasks.torch.seeds import seeded  # noqa: E402
+from fedlearn.tasks.torch.seeds import random_states, seeded, states_outside_torch  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -35,3 +39,32 @@ def test_devices_that_are_not_asked_for_are_not_seeded(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch, "manual_seed", refused)
     with seeded(5, CPU):
         pass
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand])
+def test_draws_of_python_and_numpy_are_those_of_the_seed(draw: Callable[[], float]) -> None:
+    before = random_states(CPU)
+    with seeded(2**40, CPU):
+        first, second = draw(), draw()
+    assert random_states(CPU) == before
+    with seeded(2**40, CPU):
+        assert (draw(), draw()) == (first, second)
+    with seeded(2**40 + 1, CPU):
+        assert draw() != first
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand, np.random.standard_normal])
+def test_a_draw_outside_of_pytorch_changes_the_states(draw: Callable[[], float]) -> None:
+    before = random_states(CPU)
+    outside = states_outside_torch()
+    assert random_states(CPU) == before
+    draw()
+    assert random_states(CPU) != before
+    assert states_outside_torch() != outside
+
+
+def test_a_draw_of_pytorchs_changes_its_states_alone() -> None:
+    before, outside = random_states(CPU), states_outside_torch()
+    torch.rand(())
+    assert random_states(CPU) != before
+    assert states_outside_torch() == outside

@@ -96,7 +96,7 @@ def refuse_memory(first: object, second: object) -> None:
     raise Refused(
         f"the model and its loss gave {_in_short(first)}, and then {_in_short(second)} for the same weights and rows: "
         "expected the same each time; they depend on earlier calls, such as a counter or a state that is kept, on a "
-        "clock, or on random numbers that are not PyTorch's"
+        "clock, or on random numbers of a generator of their own: use torch.rand, random.random or numpy.random.rand"
     )
 
 

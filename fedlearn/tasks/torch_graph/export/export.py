@@ -17,7 +17,7 @@ from fedlearn.graphs.graph import ArraySpec, Graph, GraphError
 from fedlearn.tasks.task import NoGradientError
 from fedlearn.tasks.torch.dropout import PortableDraws
 from fedlearn.tasks.torch.gradients import Batching, called, loss_gradients
-from fedlearn.tasks.torch.seeds import seeded
+from fedlearn.tasks.torch.seeds import seeded, states_outside_torch
 from fedlearn.tasks.torch_graph.arrays import spec_of, to_array, to_constant
 from fedlearn.tasks.torch_graph.export.capture import Loss, capture
 from fedlearn.tasks.torch_graph.export.given import given_to
@@ -95,7 +95,13 @@ def _compare(
 
     def seeded_number(function: Callable[[dict[str, Tensor]], Any]) -> float:
         with seeded(0, device), PortableDraws(), drawing_alike():
+            before = states_outside_torch()
             found = called(function, dict(rows))
+            if states_outside_torch() != before:
+                raise GraphError(
+                    "loss: expected random numbers of PyTorch's generator alone, got some of random or numpy.random, "
+                    f"which a graph would draw once for all; draw by torch.rand, randn or randint, or, {REMEDY}"
+                )
         return float(found.detach() if isinstance(found, Tensor) else found)
 
     def gradient(function: Callable[[Any], Any], parameters: Iterable[Tensor]) -> Float32Array | None:

@@ -1,3 +1,4 @@
+import random
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -114,6 +115,9 @@ TOO_LITTLE = 1e-9
 """Of the parameters in a loss: what is drawn hides it."""
 
 
+CHANCES = (lambda: torch.rand(()), random.random, np.random.rand)
+
+
 def test_random_draws_are_those_of_the_groups_seed(make: Make, linear: nn.Linear, plans: ExecutionPlans) -> None:
     def noisy() -> Tensor:
         return (linear.weight.sum() + linear.bias.sum()) * TOO_LITTLE + torch.rand(())
@@ -132,9 +136,10 @@ def test_random_draws_are_those_of_the_groups_seed(make: Make, linear: nn.Linear
     assert "not at once" not in str(plans)
 
 
-def test_random_draws_are_the_same_one_by_one(make: Make, linear: nn.Linear) -> None:
+@pytest.mark.parametrize("chance", CHANCES)
+def test_random_draws_are_the_same_one_by_one(make: Make, linear: nn.Linear, chance: Callable[[], float]) -> None:
     def noisy() -> Any:  # noqa: ANN401
-        return ((linear.weight.sum() + linear.bias.sum()) * TOO_LITTLE + torch.rand(())).item()
+        return ((linear.weight.sum() + linear.bias.sum()) * TOO_LITTLE + chance()).item()
 
     found = make(8, 2)(noisy, seeds=(5, 6))
     assert len(set(found.tolist())) == 2
@@ -191,11 +196,16 @@ def test_pieces_grow_within_groups_and_over_groups(
     assert all(plan == "batched" for plan, _ in calls)
 
 
+@pytest.mark.parametrize("chance", CHANCES)
 def test_what_a_group_draws_no_other_does(
-    make: Make, linear: nn.Linear, plans: ExecutionPlans, monkeypatch: pytest.MonkeyPatch
+    make: Make,
+    linear: nn.Linear,
+    plans: ExecutionPlans,
+    monkeypatch: pytest.MonkeyPatch,
+    chance: Callable[[], float],
 ) -> None:
     def function(x: Tensor) -> Tensor:
-        return total(linear(x)) + torch.rand(())
+        return total(linear(x)) + chance()
 
     members, x = make(64, 8), torch.randn(8, 2, 4)
     calls = counted(plans, monkeypatch)

@@ -1,7 +1,9 @@
 import copy
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -187,6 +189,13 @@ def test_what_a_module_remembers_is_refused() -> None:
     model = Layer(lambda y: y)
     with pytest.raises(GraphError, match=r"the second time; it depends on something else.*--share nothing"):
         exported(model, lambda m, r: m(r["x"]).mean() * model.n_calls, x=torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand])
+def test_random_numbers_that_no_graph_draws_are_refused_even_where_they_are_alike(draw: Callable[[], float]) -> None:
+    model = Layer(lambda y: y if draw() < 2 else -y)
+    with pytest.raises(GraphError, match=r"got some of random or numpy.random.*torch.rand.*--share nothing"):
+        exported(model, with_mean, x=torch.randn(3, 4))
 
 
 def test_a_number_that_python_made_at_export_is_noticed() -> None:
