@@ -15,6 +15,7 @@ from fedlearn.storage.durable import StorageError
 from fedlearn.storage.packages import add_remedy
 from fedlearn.system.own_frames import own_lines
 from fedlearn.system.processes import wait_asleep
+from fedlearn.system.signals import interrupted_code
 from fedlearn.terminal.guards import printable
 from fedlearn.terminal.wrapping import columns_of, wrapped
 
@@ -83,8 +84,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -
         options.parser.error(_unknown_arguments(unknown, options.parser))
     try:
         code = options.command(options)
-    except KeyboardInterrupt:
-        code = 130
+    except KeyboardInterrupt as interrupt:
+        code = interrupted_code(interrupt)
     except BrokenPipeError:
         code = 1
     except Exception as error:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import final
 
 if sys.platform == "win32":
     STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGBREAK)
@@ -21,6 +22,19 @@ else:
     AWAKE_SIGNALS = (signal.SIGCONT,)  # the process was stopped, and is no longer
 
 Call = Callable[[], object]
+
+
+@final
+class StopRequest(KeyboardInterrupt):
+    """Raised in the main thread where a signal other than that of Ctrl-C asks this process to stop.
+
+    Attributes:
+        number: the number of the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
 
 
 def listen(loop: asyncio.AbstractEventLoop, numbers: tuple[signal.Signals, ...], call: Call) -> None:
@@ -66,6 +80,41 @@ def stop_signals_call(call: Callable[[int], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def stop_signals_interrupt() -> Iterator[None]:
+    """Lets every signal that asks this process to stop interrupt its work as Ctrl-C does, so that it is cleaned up.
+
+    By default the others end a process where it stands. Only the first of them interrupts, since a terminal that is
+    closed may send several, and the cleaning is not to be interrupted. A signal that is ignored stays so, as by nohup.
+    """
+    has_come = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal has_come
+        del frame
+        if not has_come:
+            has_come = True
+            raise StopRequest(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    others = (number for number in STOP_SIGNALS if number != signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in others if signal.getsignal(number) == signal.SIG_DFL}
+    try:
+        for number in before:
+            signal.signal(number, interrupt)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def interrupted_code(interrupt: KeyboardInterrupt) -> int:
+    """The exit code of a process that was interrupted, as shells count it: 128 and the number of the signal."""
+    return 128 + (interrupt.number if isinstance(interrupt, StopRequest) else signal.SIGINT)
 
 
 @contextmanager

@@ -58,6 +58,31 @@ def test_interrupting_the_start_is_quiet(tmp_path: Path, script: str) -> None:
         assert process.wait(timeout=LIMIT_S) == 130
 
 
+ENDLESS = """import threading
+import numpy as np
+import fedlearn
+
+def loss(arrays):
+    print("the loss was asked for", flush=True)
+    threading.Event().wait()
+
+task = fedlearn.function(loss, {"x": np.zeros(3)})
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_while_a_run_is_prepared_leaves_no_folder(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    server = start("server.py", "--port", "0", "--volunteers", "0", "--task", "endless.py:task", folder=tmp_path)
+    with ended_at_exit(server):
+        wait_for(server, "the loss was asked for")
+        assert (tmp_path / "trainingRuns/1").exists()
+        server.send_signal(number)
+        assert "Traceback" not in output_of(server).read()
+        assert server.wait(timeout=LIMIT_S) == 128 + number
+    assert list((tmp_path / "trainingRuns").iterdir()) == []
+
+
 def test_a_full_disk_ends_the_run_with_one_message(tmp_path: Path) -> None:
     server = start("server.py", "--port", "0", "--threads", "1", "--population-limit", "640", folder=tmp_path)
     with ended_at_exit(server):

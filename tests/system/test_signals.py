@@ -6,7 +6,16 @@ from typing import NoReturn
 
 import pytest
 
-from fedlearn.system.signals import AWAKE_SIGNALS, how_it_ended, listen, stop_signals_call, unlisten
+from fedlearn.system.signals import (
+    AWAKE_SIGNALS,
+    StopRequest,
+    how_it_ended,
+    interrupted_code,
+    listen,
+    stop_signals_call,
+    stop_signals_interrupt,
+    unlisten,
+)
 from tests.patience import LIMIT_S
 
 
@@ -55,6 +64,36 @@ def test_signals_that_ask_to_stop_are_handed_over_for_a_while() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
     assert heard == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_that_ask_to_stop_interrupt_once_for_a_while(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+
+    def interrupted() -> None:
+        with stop_signals_interrupt():
+            try:
+                os.kill(os.getpid(), number)
+            finally:
+                os.kill(os.getpid(), number)  # as of a terminal that is closed, while the work is cleaned up
+
+    with pytest.raises(StopRequest) as raised:
+        interrupted()
+    assert interrupted_code(raised.value) == 128 + number
+    assert signal.getsignal(number) == before
+
+
+def test_signal_that_is_ignored_does_not_interrupt() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_signals_interrupt():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_interrupt_by_the_keyboard_has_its_exit_code() -> None:
+    assert interrupted_code(KeyboardInterrupt()) == 130
 
 
 def test_exit_codes_in_words() -> None:

@@ -57,6 +57,7 @@ from fedlearn.storage.runs import lock_run, resolve_run
 from fedlearn.storage.task_file import is_task_file
 from fedlearn.system.invocation import invocation
 from fedlearn.system.processes import CAN_PASS_DESCRIPTORS, program
+from fedlearn.system.signals import stop_signals_interrupt
 from fedlearn.system.waiting import WaitingProcess
 from fedlearn.tasks.blocks import n_rows
 from fedlearn.tasks.kind import Kind, TextExaminer
@@ -145,7 +146,7 @@ def serve_command(options: argparse.Namespace) -> int:
             # Before there is a folder: a run that can't be served must not become the latest.
             listening = held.enter_context(listen(config.server.host, config.server.port))
             security = open_security(config.server, Path(config.run.runs), os.environ)
-            with bars.bar("preparing the run") as bar:
+            with stop_signals_interrupt(), bars.bar("preparing the run") as bar:
                 run = create(kind, config, task, trust=security.trust, progress=bar)
             held.enter_context(lock_run(run.folder))
         else:
