@@ -1,4 +1,4 @@
-"""Lends this machine to a server: `python client.py --server HOST:PORT`, the same as `fedlearn join`."""
+"""Lends this machine to a server: `python client.py ADDRESS`, the same as `fedlearn join`."""
 
 import sys
 

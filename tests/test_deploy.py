@@ -13,6 +13,7 @@ import pytest
 
 from fedlearn.commands.command_line import _parser
 from fedlearn.config import Schema, given_settings
+from fedlearn.net.address import is_loopback, parse_address
 from fedlearn.tasks.rnn.options import RnnOptions
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
@@ -49,6 +50,29 @@ def test_unit_is_understood_by_systemd(unit: Path, tmp_path: Path) -> None:
     command = ["systemd-analyze", "verify", str(tmp_path / unit.name)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert [line for line in done.stderr.splitlines() if unit.name in line] == []
+
+
+GUIDE = DEPLOY.parent / "docs" / "deploy.md"
+FILLED_IN = {"HOST": "h", "PORT": "1", "RUN": "1", "FINGERPRINT": "A" * 24}
+NAMES_SERVERS = [GUIDE, DEPLOY / "compose.yaml", DEPLOY / "fedlearn-join.service"]
+
+
+@pytest.mark.parametrize("path", NAMES_SERVERS, ids=lambda p: p.name)
+def test_volunteers_are_given_addresses_with_the_fingerprint_of_a_servers_own_certificate(path: Path) -> None:
+    texts = re.findall(r"""(?:FEDLEARN_SERVER=|--server |server=)['"]?([^\s'",]+)""", path.read_text())
+    assert texts
+    for text in texts:
+        address = parse_address(re.sub(r"[A-Z]+", lambda found: FILLED_IN[found[0]], text))
+        assert address.fingerprint or is_loopback(address.host), text
+
+
+def test_volunteer_in_a_container_finds_the_server_by_the_name_that_the_server_prints() -> None:
+    services = services_of(DEPLOY / "compose.yaml")
+    (name,) = re.findall(r"--public-host\$\{FEDLEARN_PUBLIC_HOST:-(\w+)\}", "".join(services["serve"]["command"]))
+    assert name in services
+    # No address is right for every server: without the one that is printed, it says what it expects.
+    (server,) = re.findall(r"--server(\S+?)--", "".join(services["join"]["command"]))
+    assert server == "${FEDLEARN_SERVER:-}"
 
 
 def test_image_is_not_run_by_root() -> None:
