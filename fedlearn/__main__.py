@@ -7,9 +7,6 @@ if not sys.flags.safe_path:
     sys.path.append(sys.path.pop(0))
     del sys.modules["fedlearn"]
 
-try:
-    from fedlearn.commands.command_line import main
-except KeyboardInterrupt:
-    sys.exit(130)
+from fedlearn.start import command
 
-main()
+command()
