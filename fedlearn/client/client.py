@@ -292,7 +292,7 @@ def join_lent(
     It lends a share of the memory that is free, and works on battery. The token is that of FEDLEARN_TOKEN by default.
     """
     check_core()
-    identity, _ = own_identity("", os.environ)
+    identity = own_identity("", os.environ).identity
     return join(
         parse_address(server),
         Credentials(identity, read_token("", os.environ) if token is None else token),

@@ -4,16 +4,18 @@ import base64
 import binascii
 import os
 import secrets
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from fedlearn.config import ConfigError
-from fedlearn.system.files import settings_folder
+from fedlearn.system.files import may_others_read, settings_folder
 from fedlearn.wire.proof import KEY_BYTES, Identity
 
 TOKEN_VARIABLE = "FEDLEARN_TOKEN"
@@ -71,15 +73,25 @@ def identity_file(environ: Mapping[str, str]) -> Path:
     return settings_folder(environ) / "fedlearn" / "identity.pem"
 
 
-def own_identity(given: str, environ: Mapping[str, str]) -> tuple[Identity, str]:
-    """The identity in the given file, otherwise the person's own; and a notice for the person, or an empty text.
+class OwnIdentity(NamedTuple):
+    """The identity of whoever runs this process."""
+
+    identity: Identity
+    notice: str
+    """A sentence for the person; empty where all is well."""
+    is_kept: bool
+    """Whether it is in a file, so that the next session has the same."""
+
+
+def own_identity(given: str, environ: Mapping[str, str]) -> OwnIdentity:
+    """The identity in the given file, otherwise the person's own.
 
     Raises:
         ConfigError: the file cannot be used.
     """
     path = Path(given) if given else identity_file(environ)
     try:
-        return load_identity(path), ""
+        return OwnIdentity(load_identity(path), _exposure(path), is_kept=True)
     except OSError as error:
         if given:
             raise ConfigError(
@@ -89,7 +101,20 @@ def own_identity(given: str, environ: Mapping[str, str]) -> tuple[Identity, str]
             f"identity: {path} can be neither read nor made ({error.strerror}), so this session has one of its own, "
             "which no server knows; name a file with --identity to keep it"
         )
-        return Identity.of_seed(secrets.token_bytes(KEY_BYTES)), notice
+        return OwnIdentity(Identity.of_seed(secrets.token_bytes(KEY_BYTES)), notice, is_kept=False)
+
+
+def _exposure(path: Path) -> str:
+    """A warning that others can read a secret key; empty where they can't.
+
+    It is no error: some file systems, and volumes of secrets in clusters, let no mode be chosen.
+    """
+    if not may_others_read(path.stat()):
+        return ""
+    return (
+        f"identity: expected a key that only its owner can read, got {path}, which others on this machine can read and "
+        f"so pose as this volunteer; chmod 600 {shlex.quote(str(path))}"
+    )
 
 
 def read_token(file: str, environ: Mapping[str, str]) -> bytes:

@@ -122,3 +122,8 @@ def who_else_may_write(found: os.stat_result) -> str:
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return "its group or everybody can write to"
     return "" if sys.platform == "win32" or found.st_uid in (os.getuid(), 0) else "belongs to somebody else"
+
+
+def may_others_read(found: os.stat_result) -> bool:
+    """Whether a file's mode lets its group or everybody read it; Windows has no such modes."""
+    return sys.platform != "win32" and bool(found.st_mode & (stat.S_IRGRP | stat.S_IROTH))

@@ -1,6 +1,8 @@
 import base64
 import os
+import re
 import stat
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -98,12 +100,25 @@ def test_identity_is_kept_in_the_config_folder(environ: dict[str, str], path: st
 def test_home_that_can_not_be_written_gives_a_key_for_this_session(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     environ = {"XDG_CONFIG_HOME": str(tmp_path / "file")}
-    (one, notice), (two, _) = own_identity("", environ), own_identity("", environ)
+    (one, notice, is_kept), (two, _, _) = own_identity("", environ), own_identity("", environ)
+    assert not is_kept
     assert one.public_key != two.public_key
     assert notice.startswith(f"identity: {tmp_path}/file/fedlearn/identity.pem can be neither read nor made (")
     assert "name a file with --identity to keep it" in notice
     with pytest.raises(ConfigError, match="identity: expected a file that can be read or made, got"):
         own_identity(str(tmp_path / "file" / "mine.pem"), environ)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes of files")
+@pytest.mark.parametrize(("mode", "is_told"), [(0o600, False), (0o640, True), (0o604, True)])
+def test_identity_that_others_can_read_is_told_with_its_remedy(tmp_path: Path, mode: int, is_told: bool) -> None:
+    path = tmp_path / "a key.pem"
+    load_identity(path)
+    path.chmod(mode)
+    identity, notice, is_kept = own_identity(str(path), {})
+    assert (identity.public_key, is_kept) == (load_identity(path).public_key, True)
+    expected = f"identity: expected a key that only its owner can read, got {path}, .*; chmod 600 '{path}'"
+    assert bool(re.fullmatch(expected, notice)) == bool(notice) == is_told
 
 
 def test_token_is_what_the_file_says_else_the_environment(tmp_path: Path) -> None:

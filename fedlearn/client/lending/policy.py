@@ -54,16 +54,21 @@ def is_within(minute: int, hours: Hours) -> bool:
 
 
 def parse_hours(text: str) -> Hours:
-    """The hours of a text such as "22-7" or "22:30-6:45".
+    """The hours of a text such as "22-7" or "22:30-6:45"; "0-24" is the whole day.
 
     Raises:
-        ValueError: the text has another form; the message shows the right one.
+        ValueError: the text has another form, or names no hour; the message shows the right one.
     """
     found = re.fullmatch(r"(\d{1,2})(?::(\d\d))?-(\d{1,2})(?::(\d\d))?", text.strip())
     if found is not None:
         hour, minute, last_hour, last_minute = (int(part or 0) for part in found.groups())
         begin, end = 60 * hour + minute, 60 * last_hour + last_minute
         if max(minute, last_minute) < 60 and max(begin, end) <= DAY_MIN:
+            if begin % DAY_MIN == end % DAY_MIN and (begin, end) != (0, DAY_MIN):
+                raise ValueError(
+                    f"--hours: expected two different times, got {text!r}, which names no hour; leave it out to work "
+                    "at any hour"
+                )
             return begin % DAY_MIN, end % DAY_MIN
     raise ValueError(f"--hours: expected FROM-TO, e.g. 22-7 or 22:30-6:45, got {text!r}")
 

@@ -146,7 +146,7 @@ def join_command(options: argparse.Namespace) -> int:
         terminal.warn(missing)
     check_device(options.device)
     token = read_token(options.token_file, os.environ)
-    identity, notice = own_identity(options.identity, os.environ)
+    identity, notice, _ = own_identity(options.identity, os.environ)
     if notice:
         print(notice, flush=True)
     check_core()

@@ -54,7 +54,7 @@ def relay_command(options: argparse.Namespace) -> int:
     # Volunteers who lose the relay go to the server behind it: one token opens both.
     token = read_token(settings.token_file, os.environ)
     security = open_security(settings, identity_file(os.environ).parent, os.environ)
-    identity, notice = own_identity(options.identity, os.environ)
+    identity, notice, _ = own_identity(options.identity, os.environ)
     if notice:
         print(notice, flush=True)
     task = load_task(options.task) if options.task else None

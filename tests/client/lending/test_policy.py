@@ -65,6 +65,12 @@ def test_hours_that_there_are_none_of_are_refused(text: str) -> None:
         parse_hours(text)
 
 
+@pytest.mark.parametrize("text", ["7-7", "22:30-22:30", "0-0", "24-0"])
+def test_hours_that_end_when_they_begin_are_refused_since_they_name_none(text: str) -> None:
+    with pytest.raises(ValueError, match=f"--hours: expected two different times, got '{text}', .*; leave it out"):
+        parse_hours(text)
+
+
 def test_share_is_of_all_processors() -> None:
     assert [parse_share(text) for text in ("50%", "100", "12.5%")] == [0.5, 1.0, 0.125]
     for text in ("0%", "101%", "half", "-5%", ""):

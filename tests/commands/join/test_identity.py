@@ -1,4 +1,5 @@
 import argparse
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,16 @@ def test_identity_that_can_not_be_kept_is_not_shown(
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "can be neither read nor made" in shown.err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes of files")
+def test_identity_that_others_can_read_is_shown_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.pem"
+    load_identity(path)
+    path.chmod(0o644)
+    assert identity_command(parsed("--identity", str(path))) == 0
+    shown = capsys.readouterr()
+    assert shown.out == f"{load_identity(path).public_key.hex()}\n"
+    assert "only its owner can read" in shown.err
