@@ -24,6 +24,7 @@ from fedlearn.net.direct import LineAddress
 from fedlearn.net.route import Route
 from fedlearn.net.silence import why_silent
 from fedlearn.storage.credentials import own_identity, read_token
+from fedlearn.system.children import NO_ANSWER
 from fedlearn.system.keys import keys
 from fedlearn.system.signals import GO_ON_SIGNALS, PAUSE_SIGNALS, STOP_SIGNALS, listen
 from fedlearn.tasks.task import Device
@@ -90,10 +91,11 @@ class _Stay:
             return await self._converse()
 
     async def _converse(self) -> int:
-        retry_s, is_hopeless, silent_since = FIRST_RETRY_S, True, math.inf
+        retry_s, is_hopeless, silent_since, was_answered = FIRST_RETRY_S, True, math.inf, False
         while await self._wait_until_lent():
             leave, has_answer, n_steps, summary = await self._converse_once()
             is_hopeless &= not leave.is_welcome_back
+            was_answered |= has_answer
             if n_steps:
                 retry_s = FIRST_RETRY_S
                 self._route.worked()
@@ -109,11 +111,11 @@ class _Stay:
                 continue
             if self._once or is_over or is_hopeless:
                 self._terminal.end(f"refused: {leave.reason}" if leave.is_refusal else summary)
-                return 1 if leave.is_refusal or not has_answer else 0
+                return 1 if leave.is_refusal else 0 if was_answered else NO_ANSWER
             silent_since = math.inf if has_answer else min(silent_since, time.monotonic())
             if time.monotonic() - silent_since > self._give_up_s:
                 self._terminal.end(f"{summary}; gave up after {self._give_up_s:.0f} s without an answer")
-                return 0
+                return 0 if was_answered else NO_ANSWER
             # Jitter keeps a thousand volunteers from coming back in the same second.
             wait_s = retry_s * random.uniform(0.5, 1.5)
             self._terminal.warn(f"{leave.reason}; trying again in {wait_s:.0f} s")
@@ -242,6 +244,8 @@ def join(
     terminal: Terminal | None = None,
 ) -> int:
     """Volunteers for a server's run until it ends or Ctrl-C; gives the exit code. 0 threads: all processors.
+
+    The exit code is 1 after a refusal, NO_ANSWER where it left since no server ever answered, and 0 otherwise.
 
     Where no server admits this machine, `others` are tried in this order, the first again after each disconnection.
     `task` is what the server trains, where its code does not travel; where that cannot be loaded, the server is told

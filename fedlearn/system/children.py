@@ -20,6 +20,9 @@ MOST_AT_ONCE = 5
 WRONG_USAGE = 2
 """The exit code for wrong arguments, which a restart can't mend."""
 
+NO_ANSWER = 3
+"""The exit code of a volunteer that no server ever answered, within the time for which it was to wait for one."""
+
 
 @final
 class Restarts:

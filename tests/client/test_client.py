@@ -17,6 +17,7 @@ from fedlearn.client.lending.policy import Facts, LendingPolicy
 from fedlearn.client.volunteer import VolunteerReplica
 from fedlearn.coordination.effects import Leave
 from fedlearn.net.address import Address
+from fedlearn.system.children import NO_ANSWER
 from fedlearn.wire.proof import Credentials
 from tests.identities import ADA
 from tests.patience import LIMIT_S
@@ -118,6 +119,16 @@ def test_volunteer_gives_up_when_nobody_has_answered_for_long(
     assert capsys.readouterr().out.endswith("; gave up after 12 s without an answer\n")
 
 
+def test_volunteer_that_nobody_ever_answered_says_so_by_its_exit_code(
+    joined: Callable[..., int], waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: sum(waits)))
+    nobody, other = (ConnectionRefusedError("refused"), 0), Address("other", 4711, has_tls=True)
+    assert joined(nobody, nobody, nobody, give_up_s=2.0) == NO_ANSWER
+    assert joined(nobody, nobody, once=True, others=[other]) == NO_ANSWER
+    assert joined((LOST, 0), nobody, once=True, others=[other]) == 0
+
+
 def test_volunteer_that_took_steps_comes_back_soon(joined: Callable[..., int], waits: list[float]) -> None:
     assert joined((LOST, 0), (LOST, 0), (LOST, 5), (LOST, 0), (LOST, 0), (ENDED, 0)) == 0
     assert waits == [1, 2, 1, 2, 4]
@@ -141,7 +152,7 @@ def test_volunteers_do_not_come_back_in_the_same_second(
         (REFUSED, True, 1),
         (LOST, True, 0),
         (UNREADABLE, True, 1),
-        (ConnectionRefusedError("refused"), True, 1),
+        (ConnectionRefusedError("refused"), True, NO_ANSWER),
     ],
 )
 def test_exit_code_says_whether_it_went_well(
@@ -211,7 +222,7 @@ def test_client_in_a_thread_finds_nobody_at_a_closed_port(capsys: pytest.Capture
         port = listener.getsockname()[1]
     with ThreadPoolExecutor(1) as executor:
         joining = executor.submit(join, Address("127.0.0.1", port), ADA, name="Ada", threads=1, once=True)
-        assert joining.result(LIMIT_S) == 1
+        assert joining.result(LIMIT_S) == NO_ANSWER
     assert f"no server answers: nothing listens at 127.0.0.1:{port}" in capsys.readouterr().out
 
 

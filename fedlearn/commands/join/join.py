@@ -116,13 +116,15 @@ def add_join(parser: argparse.ArgumentParser) -> None:
         help="work only at these hours of local time, e.g. 22-7 or 22:30-6:45 (default: always)",
     )
     parser.add_argument("--companion", action="store_true", help=argparse.SUPPRESS)  # ends with its standard input
-    parser.add_argument("--once", action="store_true", help="do not come back when the connection is lost")
+    parser.add_argument(
+        "--once", action="store_true", help="do not come back when the connection is lost, nor wait for a server"
+    )
     parser.add_argument(
         "--give-up",
         type=float,
         default=math.inf,
         metavar="SECONDS",
-        help="leave when no server has answered for so long (default: never)",
+        help="leave when no server has answered for so long, with exit code 3 if none ever did (default: never)",
     )
     add_output(parser)
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import final
 
 from fedlearn.launch.launcher import Launcher
-from fedlearn.system.children import WRONG_USAGE, Child, Death, stop_processes
+from fedlearn.system.children import NO_ANSWER, WRONG_USAGE, Child, Death, stop_processes
 from fedlearn.system.processes import program
 from fedlearn.system.signals import how_it_ended, stop_signals_call
 
@@ -74,7 +74,7 @@ class Children:
 
     def _note(self, name: str, death: Death) -> None:
         how = how_it_ended(death.code)
-        if death.code in (0, WRONG_USAGE):
+        if death.code in (0, WRONG_USAGE, NO_ANSWER):
             self._codes[name] = death.code
         elif death.pause_s is None:
             self._codes[name] = death.code

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from fedlearn.launch.launchers.local import Children
+from fedlearn.system.children import NO_ANSWER, WRONG_USAGE
 from tests.patience import LIMIT_S
 
 FOREVER = "import signal; signal.pause()"
@@ -77,8 +78,10 @@ def test_child_that_dies_at_once_again_and_again_is_given_up(scenes: list[Scene]
     assert scene.said[-1] == "c0 ended with exit code 1 again and again; it is not started any more"
 
 
-@pytest.mark.parametrize("code", [0, 2])
-def test_child_that_ended_well_or_was_called_wrongly_is_not_started_again(scenes: list[Scene], code: int) -> None:
+@pytest.mark.parametrize("code", [0, WRONG_USAGE, NO_ANSWER])
+def test_child_that_ended_well_or_was_called_wrongly_or_found_no_server_is_not_started_again(
+    scenes: list[Scene], code: int
+) -> None:
     scene = begun(scenes, f"raise SystemExit({code})")
     assert not scene.look_when_ended(scene.pids()[0])
     assert len(scene.said) == 1
