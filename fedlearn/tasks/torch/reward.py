@@ -1,6 +1,8 @@
 """Tuning of a language model by a reward for its texts, which is a Python function without gradient."""
 
 import json
+import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import ClassVar, final
@@ -18,6 +20,9 @@ from fedlearn.tasks.torch.writing import CausalWriter, HuggingFaceTokenizer, pad
 
 SETTINGS: Mapping[str, Setting] = {"sigma": 0.003, "learning_rate": 0.0005}
 """Settings for models that already write well: tuning takes small steps from good weights."""
+
+MOST_SHOWN = 60
+"""Characters of a text that a warning quotes, at most."""
 
 Reward = Callable[[str, str], float]
 """A function that rates a text, given the prompt and the text written after it; higher is better."""
@@ -53,7 +58,7 @@ class RewardTask(ModuleTask):
         self.batch_size = batch_size
         self.data = {"prompt": np.arange(len(prompts))}
         self.held_out = {"prompt": np.arange(len(held_out))}
-        self._reward, self._prompts, self._held_out = reward, list(prompts), list(held_out)
+        self._reward, self._prompts, self._held_out = _Watched(reward), list(prompts), list(held_out)
         self._tokenizer, self._writers = tokenizer, writers
 
     @cached_property
@@ -117,6 +122,33 @@ class RewardTask(ModuleTask):
 
 
 @final
+class _Watched:
+    """A reward that warns of its first number that is not finite."""
+
+    def __init__(self, reward: Reward) -> None:
+        self._reward = reward
+        self._has_warned = False
+
+    def __call__(self, prompt: str, text: str) -> float:
+        found = float(self._reward(prompt, text))
+        if not (math.isfinite(found) or self._has_warned):
+            self._has_warned = True
+            warnings.warn(
+                f"reward: expected a finite number, got {found} for the text {_shown(text)} after the prompt "
+                f"{_shown(prompt)}; members that write such a text do not count, and a mean over held-out prompts is "
+                "not finite, either; let the reward give a low number in its place",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return found
+
+
+def _shown(text: str) -> str:
+    """A text in quotes, or its beginning."""
+    return repr(text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}...")
+
+
+@final
 class _Judge:
     """A cache of rewards: members often write the same text, whose reward is computed once."""
 
@@ -129,7 +161,7 @@ class _Judge:
         tokens = written[: written.index(self._end)] if self._end in written else written
         key = (prompt, tuple(tokens))
         if key not in self._known:
-            self._known[key] = float(self._reward(prompt, self._tokenizer.decode(tokens)))
+            self._known[key] = self._reward(prompt, self._tokenizer.decode(tokens))
         return self._known[key]
 
     def mean(self, prompts: Sequence[str], written: Sequence[list[int]]) -> float:

@@ -1,5 +1,6 @@
 """Supervised learning: a module, examples, and a loss of the module on some of them."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial, wraps
@@ -197,8 +198,10 @@ def supervised(
     for what, judge in {"loss": loss, **(metrics or {})}.items():
         check_takes(what, judge, "model", "rows")
     columns = _as_columns(data, "data")
+    _warn_of_gaps(columns, "data")
     if held_out is not None:
         held = _as_columns(held_out, "held_out")
+        _warn_of_gaps(held, "held_out")
         if held.keys() != columns.keys():
             raise ValueError(f"held_out: expected the columns {sorted(columns)} of data, got {sorted(held)}")
     else:
@@ -237,3 +240,18 @@ def _as_columns(data: Mapping[str, ArrayLike], what: str) -> dict[str, NDArray[A
 def _as_column(column: ArrayLike) -> NDArray[Any]:
     array = column.detach().cpu().numpy() if isinstance(column, Tensor) else np.asarray(column)
     return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def _warn_of_gaps(columns: Mapping[str, NDArray[Any]], what: str) -> None:
+    """Warns of columns with numbers that are not finite; it is no error, since a loss may leave them out by a mask."""
+    for name, column in columns.items():
+        if column.dtype.kind not in "fc" or (is_finite := np.isfinite(column)).all():
+            continue
+        rows = np.flatnonzero(~is_finite.reshape(len(column), -1).all(axis=1))
+        warnings.warn(
+            f"{what}: expected finite numbers in the column {name!r}, got {column[~is_finite][0]} in {len(rows)} of "
+            f"{len(column)} rows, first in row {rows[0]}; unless the loss and the metrics leave them out, members that "
+            "meet them do not count and metrics are nan: fill them in, or take those rows out",
+            RuntimeWarning,
+            stacklevel=3,
+        )

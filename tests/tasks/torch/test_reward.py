@@ -139,3 +139,18 @@ def test_functions_that_take_other_arguments_are_refused(wrong: str) -> None:
     functions = {"reward": count_e, "write": write, wrong: lambda: 0.0}
     with pytest.raises(ValueError, match=rf"{wrong}: expected a function of \(.*\), got <lambda>\(\): too many"):
         reward(Writer, prompts=PROMPTS, tokenizer=Letters, **functions)  # type: ignore[arg-type]
+
+
+def test_rewards_that_are_not_finite_are_warned_of_once() -> None:
+    def never_known(prompt: str, text: str) -> float:
+        assert prompt in PROMPTS, text
+        return np.nan
+
+    mine = reward(Writer, never_known, PROMPTS, tokenizer=Letters, batch_size=2, write=write)
+    noise = member_noise(mine.layout, Trials(0, Perturbation(sigma=0.7, rank=1), 6, 0, 12), seed=1)
+    members = mine.members(flat_weights(mine.tensors), noise, n_groups=2)
+    batch = Batch({"prompt": np.array([[0, 1], [3, 2]])}, seeds=(1, 2))
+    with pytest.warns(RuntimeWarning, match=r"^reward: expected a finite number, got nan for the text '") as warned:
+        assert np.isnan(mine.losses(members, batch)).all()
+    assert len(warned) == 1
+    assert np.isnan(mine.losses(members, batch)).all()  # without another warning, which would be an error

@@ -193,6 +193,19 @@ def test_a_column_that_holds_no_numbers_is_refused(column: list[Any]) -> None:
         supervised(network, cross_entropy, {"x": np.zeros((2, 3)), "y": column})
 
 
+@pytest.mark.parametrize("number", [np.nan, -np.inf])
+@pytest.mark.parametrize("what", ["data", "held_out"])
+def test_column_with_a_number_that_is_not_finite_is_warned_of(what: str, number: float) -> None:
+    given = {"data": examples(), "held_out": examples(10)}
+    given[what]["x"][[3, 5], 2:4] = number
+    expected = (
+        f"^{what}: expected finite numbers in the column 'x', got {number} in 2 of {len(given[what]['x'])} rows, "
+    )
+    with pytest.warns(RuntimeWarning, match=f"{expected}first in row 3;") as warned:
+        supervised(network, cross_entropy, given["data"], held_out=given["held_out"])
+    assert [warning.filename for warning in warned] == [__file__]
+
+
 @pytest.mark.parametrize(
     ("arguments", "received"),
     [
