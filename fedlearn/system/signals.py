@@ -15,11 +15,13 @@ if sys.platform == "win32":
     PAUSE_SIGNALS: tuple[signal.Signals, ...] = ()
     GO_ON_SIGNALS: tuple[signal.Signals, ...] = ()
     AWAKE_SIGNALS: tuple[signal.Signals, ...] = ()
+    _STAY_IGNORED: tuple[signal.Signals, ...] = ()
 else:
     STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     PAUSE_SIGNALS = (signal.SIGUSR1,)
     GO_ON_SIGNALS = (signal.SIGUSR2,)
     AWAKE_SIGNALS = (signal.SIGCONT,)  # the process was stopped, and is no longer
+    _STAY_IGNORED = (signal.SIGHUP,)  # but SIGINT, which scripts have all ignore that they start by `&`, is heard
 
 Call = Callable[[], object]
 
@@ -38,14 +40,17 @@ class StopRequest(KeyboardInterrupt):
 
 
 def listen(loop: asyncio.AbstractEventLoop, numbers: tuple[signal.Signals, ...], call: Call) -> None:
-    """Calls `call` in the event loop when one of the signals comes; for the main thread only."""
+    """Calls `call` in the event loop when one of the signals comes; for the main thread only.
+
+    A SIGHUP that this process ignores stays ignored.
+    """
 
     def awake(number: int, frame: FrameType | None) -> None:
         del number, frame
         with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(call)
 
-    for number in numbers:
+    for number in _heeded(numbers):
         try:
             loop.add_signal_handler(number, call)
         except NotImplementedError:  # raised by the event loops of Windows
@@ -68,13 +73,16 @@ def stop_this_process() -> None:
 
 @contextmanager
 def stop_signals_call(call: Callable[[int], None]) -> Iterator[None]:
-    """Calls `call` with the number of a signal that asks this process to stop, for processes without an event loop."""
+    """Calls `call` with the number of a signal that asks this process to stop, for processes without an event loop.
+
+    A SIGHUP that this process ignores stays ignored.
+    """
 
     def handle(number: int, frame: FrameType | None) -> None:
         del frame
         call(number)
 
-    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+    before = {number: signal.signal(number, handle) for number in _heeded(STOP_SIGNALS)}
     try:
         yield
     finally:
@@ -110,6 +118,11 @@ def stop_signals_interrupt() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _heeded(numbers: tuple[signal.Signals, ...]) -> tuple[signal.Signals, ...]:
+    """The signals without those that whoever started this process has it ignore, as nohup does."""
+    return tuple(n for n in numbers if n not in _STAY_IGNORED or signal.getsignal(n) != signal.SIG_IGN)
 
 
 def interrupted_code(interrupt: KeyboardInterrupt) -> int:

@@ -1,7 +1,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import pytest
@@ -83,13 +83,42 @@ def test_signals_that_ask_to_stop_interrupt_once_for_a_while(number: signal.Sign
     assert signal.getsignal(number) == before
 
 
-def test_signal_that_is_ignored_does_not_interrupt() -> None:
+@pytest.fixture
+def nohup() -> Iterator[None]:
+    """The signal of a closed terminal is ignored, as in what nohup starts."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with stop_signals_interrupt():
-            os.kill(os.getpid(), signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("nohup")
+def test_closed_terminal_that_is_ignored_does_not_interrupt() -> None:
+    with stop_signals_interrupt():
+        os.kill(os.getpid(), signal.SIGHUP)
+
+
+@pytest.mark.usefixtures("nohup")
+def test_closed_terminal_that_is_ignored_is_not_handed_over_and_other_signals_are() -> None:
+    heard = list[int]()
+    with stop_signals_call(heard.append):
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert heard == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+
+@pytest.mark.usefixtures("nohup")
+def test_a_loop_does_not_hear_a_closed_terminal_that_is_ignored() -> None:
+    async def main() -> None:
+        loop, heard = asyncio.get_running_loop(), asyncio.Event()
+        listen(loop, (signal.SIGHUP,), lambda: pytest.fail("heard"))
+        listen(loop, (signal.SIGTERM,), heard.set)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(heard.wait(), LIMIT_S)
+        unlisten(loop, (signal.SIGTERM,))
+
+    asyncio.run(main())
 
 
 def test_interrupt_by_the_keyboard_has_its_exit_code() -> None:
