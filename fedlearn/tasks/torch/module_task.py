@@ -22,7 +22,7 @@ from fedlearn.tasks.torch.members.execution_plans import ExecutionPlans
 from fedlearn.tasks.torch.members.kept import keepers
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.members.noise import as_tensors as as_noise
-from fedlearn.tasks.torch.members.refusals import refuse_module
+from fedlearn.tasks.torch.members.refusals import refuse_lazy, refuse_module
 from fedlearn.tasks.torch.members.sequential import load_flat
 from fedlearn.tasks.torch.training_mode import buffers_taken_back
 from fedlearn.tasks.torch.trees import as_tensors
@@ -65,7 +65,7 @@ class ModuleTask(Task):
         """The module, with the weights that were loaded last.
 
         Raises:
-            Refused: the task can't train the module in its mode.
+            Refused: the task can't train the module in its mode, or it has parameters without a shape yet.
         """
         if isinstance(self._model, nn.Module):
             model = self._model
@@ -77,6 +77,7 @@ class ModuleTask(Task):
             raise ValueError(
                 f"model: expected a function that gives an nn.Module, got {type(model).__name__}; return it"
             )
+        refuse_lazy(model)
         self._prepare(model)
         self._named_at_first = _named_tensors(model)
         return model

@@ -1,10 +1,9 @@
 """Supervised learning: a module, examples, and a loss of the module on some of them."""
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial, wraps
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,10 +13,11 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.blocks import Columns, n_rows
 from fedlearn.tasks.signatures import check_takes
 from fedlearn.tasks.task import ROWS_BY_LOSSES, Batch, LossGradients, Members, Setting
+from fedlearn.tasks.torch.columns import as_columns, warn_of_gaps
 from fedlearn.tasks.torch.dropout import PortableDraws
 from fedlearn.tasks.torch.gradients import called
 from fedlearn.tasks.torch.members.members import TorchMembers
-from fedlearn.tasks.torch.members.refusals import refuse_module
+from fedlearn.tasks.torch.members.refusals import refuse_module, refuse_several
 from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
 from fedlearn.tasks.torch.seeds import seeded
 from fedlearn.tasks.torch.training_mode import ENOUGH_ROWS, buffers_taken_back, judging, learning
@@ -67,11 +67,13 @@ class Supervised(ModuleTask):
     def _loss(self, model: nn.Module, rows: Rows) -> Tensor | float:
         """The loss, of which nothing stays behind in buffers, so that none depends on those before it."""
         if self._moves_buffers is False:
-            return self._own_loss(model, rows)
-        with buffers_taken_back(model) as have_changed:
             found = self._own_loss(model, rows)
-            if self._moves_buffers is None:
-                self._moves_buffers = have_changed()
+        else:
+            with buffers_taken_back(model) as have_changed:
+                found = self._own_loss(model, rows)
+                if self._moves_buffers is None:
+                    self._moves_buffers = have_changed()
+        refuse_several(found)
         return found
 
     def losses(self, members: Members, batch: Batch) -> Float32Array:
@@ -79,7 +81,9 @@ class Supervised(ModuleTask):
         with self.computing(), learning(self.model):
             losses = members(partial(self._trained, self.model), dict(batch.rows), seeds=batch.seeds)
         if not isinstance(losses, Tensor) or losses.dim() != 1:
-            given = f"a tensor of shape {tuple(losses.shape[1:])}" if isinstance(losses, Tensor) else f"{type(losses)}"
+            given = (
+                f"a tensor of shape {tuple(losses.shape[1:])}" if isinstance(losses, Tensor) else type(losses).__name__
+            )
             raise ValueError(f"the loss: expected one number, got {given}; take its mean")
         return np.asarray(losses.cpu(), dtype=np.float32)
 
@@ -182,26 +186,28 @@ def supervised(
 
     `loss(model, rows)` gives one number, lower is better, and needs no gradient; `rows` are `batch_size` rows of each
     column of `data`, by default 32 in runs by gradients and 8 in runs by losses. Columns are arrays or tensors of one
-    length; float64 is kept as float32, and integers come as int64. `metrics` are functions like the loss, measured for
+    length, in a dictionary, a data frame or a data set of Hugging Face; float64 and bfloat16 are kept as float32, and
+    integers come as int64. `metrics` are functions like the loss, measured for
     the unperturbed model on held-out rows: those of `held_out`, or the last tenth of the data. `train` names the
     parameters to train: a predicate on names, or parts of names; without it all with `requires_grad`. `scales`, `reads`
     and `settings` are those of `fedlearn.Task`.
 
     Raises:
-        ValueError: columns differ in length, there are none, `batch_size` is less than 1, `held_out` has other columns
-            than `data`, or the loss or a metric takes other arguments.
+        ValueError: columns hold no numbers or differ in length, there are none, `batch_size` is less than 1, `held_out`
+            has other columns than `data`, or the loss or a metric takes other arguments.
     """
     if callable(data) and not callable(loss):
         raise ValueError("loss, data: expected supervised(model, loss, data), got them the other way round; swap them")
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size: expected 1 or more, got {batch_size}")
+    if batch_size is not None and (not isinstance(batch_size, int | np.integer) or batch_size < 1):
+        raise ValueError(f"batch_size: expected 1 or more, got {batch_size!r}; give a whole number")
+    _check_named(metrics or {})
     for what, judge in {"loss": loss, **(metrics or {})}.items():
         check_takes(what, judge, "model", "rows")
-    columns = _as_columns(data, "data")
-    _warn_of_gaps(columns, "data")
+    columns = as_columns(data, "data")
+    warn_of_gaps(columns, "data")
     if held_out is not None:
-        held = _as_columns(held_out, "held_out")
-        _warn_of_gaps(held, "held_out")
+        held = as_columns(held_out, "held_out")
+        warn_of_gaps(held, "held_out")
         if held.keys() != columns.keys():
             raise ValueError(f"held_out: expected the columns {sorted(columns)} of data, got {sorted(held)}")
     else:
@@ -223,35 +229,13 @@ def supervised(
     )
 
 
-def _as_columns(data: Mapping[str, ArrayLike], what: str) -> dict[str, NDArray[Any]]:
-    columns = {name: _as_column(column) for name, column in data.items()}
-    for name, column in columns.items():
-        if column.dtype.kind not in "biufc":
-            raise ValueError(
-                f"{what}: expected numbers in the column {name!r}, got {column.dtype.name} such as "
-                f"{str(column.flat[0])[:40]!r}; make numbers of them first, such as a token or class each"
-            )
-    lengths = {name: len(column) for name, column in columns.items()}
-    if not lengths or len(set(lengths.values())) > 1 or 0 in lengths.values():
-        raise ValueError(f"{what}: expected columns of one length above 0, got lengths {lengths}")
-    return columns
-
-
-def _as_column(column: ArrayLike) -> NDArray[Any]:
-    array = column.detach().cpu().numpy() if isinstance(column, Tensor) else np.asarray(column)
-    return array.astype(np.float32) if array.dtype == np.float64 else array
-
-
-def _warn_of_gaps(columns: Mapping[str, NDArray[Any]], what: str) -> None:
-    """Warns of columns with numbers that are not finite; it is no error, since a loss may leave them out by a mask."""
-    for name, column in columns.items():
-        if column.dtype.kind not in "fc" or (is_finite := np.isfinite(column)).all():
-            continue
-        rows = np.flatnonzero(~is_finite.reshape(len(column), -1).all(axis=1))
-        warnings.warn(
-            f"{what}: expected finite numbers in the column {name!r}, got {column[~is_finite][0]} in {len(rows)} of "
-            f"{len(column)} rows, first in row {rows[0]}; unless the loss and the metrics leave them out, members that "
-            "meet them do not count and metrics are nan: fill them in, or take those rows out",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+def _check_named(metrics: object) -> None:
+    """Refuses metrics that have no names."""
+    if isinstance(metrics, Mapping):
+        return
+    name = getattr(metrics, "__name__", "")
+    example = name if name.isidentifier() else "accuracy"
+    raise ValueError(
+        f"metrics: expected functions by name, got {type(metrics).__name__}; name them, such as "
+        f"{{{example!r}: {example}}}"
+    )

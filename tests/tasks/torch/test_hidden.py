@@ -1,5 +1,8 @@
+import warnings
+
 import numpy as np
 import pytest
+import torch
 from torch import Tensor, nn
 
 from fedlearn.tasks.torch.hidden import hidden_matrices
@@ -68,3 +71,11 @@ def test_a_task_has_the_hidden_matrices_that_it_trains(train: list[str]) -> None
     assert task.hidden == hidden
     assert {spec.name: spec.n_hidden for spec in task.layout.tensors if spec.n_hidden} == hidden
     assert received(task.as_graph()).layout == task.layout == unpacked(task.as_graph()).layout
+
+
+def test_hidden_matrices_of_torchscript_are_those_of_its_module() -> None:
+    model = nn.Sequential(nn.Embedding(50, 32), nn.Linear(32, 16), nn.LSTM(16, 16))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of newer PyTorch, which people still use it with
+        scripted = torch.jit.script(model)
+    assert hidden_matrices(scripted) == hidden_matrices(model) == {"1.weight": 1, "2.weight_ih_l0": 4}

@@ -46,6 +46,21 @@ def test_a_module_is_taken_as_it_is() -> None:
     np.testing.assert_array_equal(mine.tensors["0.weight"], model.get_parameter("0.weight").detach().numpy())
 
 
+@pytest.mark.parametrize(
+    ("lazy", "name"),
+    [(lambda: nn.Sequential(nn.LazyLinear(2)), "0.weight"), (lambda: nn.LazyBatchNorm1d(affine=False), "running_mean")],
+    ids=["parameter", "buffer"],
+)
+def test_a_lazy_module_is_refused_until_it_has_met_an_input(lazy: Callable[[], nn.Module], name: str) -> None:
+    with pytest.raises(
+        Refused, match=f"expected parameters whose shape is known, got {name!r} .*; call the model once"
+    ):
+        _ = task(lazy).model
+    met = lazy().eval()
+    met(torch.zeros(1, 3))
+    assert task(met).model is met
+
+
 def test_where_learning_starts_does_not_move_with_loaded_weights() -> None:
     mine = task()
     _ = mine.model

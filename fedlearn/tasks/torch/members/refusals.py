@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
+from torch.nn.parameter import is_lazy
 
 from fedlearn.tasks.task import listed
 
@@ -66,6 +67,20 @@ def refuse_module(model: nn.Module, *, may_train: bool = False) -> None:
             refuse_statistics(f"{where} in training mode")
 
 
+def refuse_lazy(model: nn.Module) -> None:
+    """Checks that all parameters and buffers have shapes.
+
+    Raises:
+        Refused: one follows from the first input of a lazy module, which had none.
+    """
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            raise Refused(
+                f"model: expected parameters whose shape is known, got {name!r} of a lazy module that no input has "
+                "met; call the model once, such as model(torch.zeros(1, 64)), where it is made"
+            )
+
+
 def _has_dropout(module: nn.Module) -> bool:
     if isinstance(module, nn.modules.dropout._DropoutNd):
         return module.p > 0
@@ -90,6 +105,21 @@ def refuse_no_result(result: object) -> None:
     """
     if result is None:
         raise Refused("the model's loss: expected a number, got None; let the function return the loss")
+
+
+def refuse_several(found: object) -> None:
+    """Checks that a loss is one thing.
+
+    Raises:
+        Refused: there are several, as in the outputs of transformers' models.
+    """
+    if isinstance(found, dict):
+        names = ", ".join(repr(name) for name in found)
+        own = "its 'loss'" if "loss" in found else "the loss"
+        raise Refused(f"the loss: expected one number, got {type(found).__name__} of {names}; return {own} alone")
+    if isinstance(found, tuple | list):
+        received = f"{type(found).__name__} of {len(found)}"
+        raise Refused(f"the loss: expected one number, got {received}; return the loss alone")
 
 
 def refuse_memory(first: object, second: object) -> None:
