@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from fedlearn.board.app import Board
 from fedlearn.net.address import ANY_ADDRESS, is_loopback
 from fedlearn.server.security import own_address
-from fedlearn.storage.credentials import keep_secret
+from fedlearn.storage.credentials import exposure, keep_secret
 from fedlearn.system.processes import open_files, step_back
 from fedlearn.web.names import Names, is_address
 from fedlearn.web.streams import WithClosing
@@ -69,6 +69,8 @@ def serve(root: Path, reach: Reach, *, is_companion: bool) -> int:
             print(f"see the runs in a browser: {address}", flush=True)
         if token:
             print(f"see, pause and stop runs in a browser: {address}#token={token}", flush=True)
+            if warning := exposure(root / TOKEN_FILE, "board", "give orders to runs"):
+                print(warning, flush=True)  # behind the address, which a server takes from the first line
         server = server_of(Board(root, token=token, names=reach.names(port)).app(), listening, reach.proxies)
         if is_companion:
             step_back(os.getpid(), NICENESS)

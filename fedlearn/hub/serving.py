@@ -10,6 +10,7 @@ from fedlearn.board.serving import Reach, page_address, server_of
 from fedlearn.hub.app import Hub
 from fedlearn.hub.settings import DEVICE_TOKEN_FILE, OPERATOR_TOKEN_FILE, HubSettings
 from fedlearn.net.address import is_loopback
+from fedlearn.storage.credentials import exposure
 from fedlearn.storage.durable import StorageError
 from fedlearn.system.files import lock_file
 from fedlearn.system.invocation import invocation
@@ -53,4 +54,6 @@ def introduction(settings: HubSettings, port: int) -> list[str]:
             f"others need the token in {settings.folder / OPERATOR_TOKEN_FILE}, devices that in "
             f"{settings.folder / DEVICE_TOKEN_FILE}; HTTP is not encrypted: put a proxy with a certificate before it"
         )
-    return lines
+    tokens = [settings.folder / name for name in (OPERATOR_TOKEN_FILE, DEVICE_TOKEN_FILE)]
+    warnings = [exposure(path, "hub", "act in its owner's name") for path in tokens]
+    return lines + [warning for warning in warnings if warning]

@@ -15,7 +15,7 @@ from fedlearn.net.address import ANY_ADDRESS, Address, fingerprint_of, is_loopba
 from fedlearn.net.tcp import READ_LIMIT_BYTES
 from fedlearn.net.tls import binding_of, make_certificate, read_certificate, server_context
 from fedlearn.net.tls_listener import Accepted, TlsListener
-from fedlearn.storage.credentials import keep_secret, load_identity, read_allowed, read_token
+from fedlearn.storage.credentials import exposure, keep_secret, load_identity, read_allowed, read_token, token_exposure
 from fedlearn.storage.durable import StorageError
 
 CERTIFICATE_FILE = "certificate.pem"
@@ -33,6 +33,8 @@ class ServerSecurity(msgspec.Struct, frozen=True, eq=False):
     context: ssl.SSLContext | None = None
     certificate: bytes = b""
     """The certificate in DER; empty without TLS."""
+    exposures: tuple[str, ...] = ()
+    """Warnings of files with secrets that others on this machine can read."""
 
     @property
     def binding(self) -> bytes:
@@ -58,10 +60,11 @@ class ServerSecurity(msgspec.Struct, frozen=True, eq=False):
     def notices(self) -> list[str]:
         """Sentences that the owner should read before others join."""
         if is_loopback(self.settings.host) or self.context is not None:
-            return []
+            return list(self.exposures)
         return [
+            *self.exposures,
             "tls is off: whoever is on the way reads the data and the weights, and may change them or pose as a "
-            "volunteer or as this server; leave out --tls off unless something else encrypts the line"
+            "volunteer or as this server; leave out --tls off unless something else encrypts the line",
         ]
 
     def public_address(self, port: int, *, run: str) -> Address:
@@ -104,17 +107,24 @@ def open_security(settings: ServerSettings, root: Path, environ: Mapping[str, st
         raise ConfigError("tls_cert: expected the certificate of tls_key, got none; name its file with --tls-cert")
     if settings.tls == "off" and settings.tls_cert:
         raise ConfigError("tls: expected on with tls_cert, got off; leave one of them out")
+    exposed = token_exposure(settings.token_file)
     is_wanted = settings.tls == "on" or bool(settings.tls_cert) or not is_loopback(settings.host)
     if settings.tls == "off" or not is_wanted:
-        return ServerSecurity(settings, rules)
+        return ServerSecurity(settings, rules, exposures=_told(exposed))
     certificate = Path(settings.tls_cert) if settings.tls_cert else _own_certificate(root)
     key = Path(settings.tls_key) if settings.tls_key else certificate
     try:
         der = read_certificate(certificate)
-        return ServerSecurity(settings, rules, server_context(certificate, key), der)
+        context = server_context(certificate, key)
     except ValueError as error:
         remedy = "" if settings.tls_cert else f"; or move {certificate} away: the next one gives volunteers a new line"
         raise ConfigError(f"tls: {error}{remedy}") from error
+    of_key = exposure(key, "tls_key", "pose as this server")
+    return ServerSecurity(settings, rules, context, der, _told(exposed, of_key))
+
+
+def _told(*warnings: str) -> tuple[str, ...]:
+    return tuple(warning for warning in warnings if warning)
 
 
 def with_local(security: ServerSecurity, identity: Path) -> ServerSecurity:
@@ -124,7 +134,9 @@ def with_local(security: ServerSecurity, identity: Path) -> ServerSecurity:
         local = load_identity(identity).public_key.hex()
     except OSError as error:
         raise StorageError(f"{identity}: expected a file that can be made: {error.strerror}") from error
-    return msgspec.structs.replace(security, rules=msgspec.structs.replace(security.rules, local=local))
+    exposures = _told(*security.exposures, exposure(identity, "identity", "pose as this server's own volunteers"))
+    rules = msgspec.structs.replace(security.rules, local=local)
+    return msgspec.structs.replace(security, rules=rules, exposures=exposures)
 
 
 def _own_certificate(root: Path) -> Path:

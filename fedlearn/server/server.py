@@ -169,6 +169,8 @@ class Server:
         if is_loopback(host) and not address.has_tls and n_local:
             page = await self._page if self._page is not None else ""
             self.say(f"{listening}; {page}" if page else listening)
+            for line in self._security.notices:
+                self.say(line)
             return
         self.say(f"{listening}; join with: {self._trainer.invitation(address)}")
         for line in self._security.notices:

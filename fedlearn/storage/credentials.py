@@ -91,7 +91,7 @@ def own_identity(given: str, environ: Mapping[str, str]) -> OwnIdentity:
     """
     path = Path(given) if given else identity_file(environ)
     try:
-        return OwnIdentity(load_identity(path), _exposure(path), is_kept=True)
+        return OwnIdentity(load_identity(path), exposure(path, "identity", "pose as this volunteer"), is_kept=True)
     except OSError as error:
         if given:
             raise ConfigError(
@@ -104,17 +104,22 @@ def own_identity(given: str, environ: Mapping[str, str]) -> OwnIdentity:
         return OwnIdentity(Identity.of_seed(secrets.token_bytes(KEY_BYTES)), notice, is_kept=False)
 
 
-def _exposure(path: Path) -> str:
-    """A warning that others can read a secret key; empty where they can't.
+def exposure(path: Path, what: str, harm: str) -> str:
+    """A warning that others can read a file with a secret; empty where they can't.
 
     It is no error: some file systems, and volumes of secrets in clusters, let no mode be chosen.
     """
     if not may_others_read(path.stat()):
         return ""
     return (
-        f"identity: expected a key that only its owner can read, got {path}, which others on this machine can read and "
-        f"so pose as this volunteer; chmod 600 {shlex.quote(str(path))}"
+        f"{what}: expected a secret that only its owner can read, got {path}, which others on this machine can read "
+        f"and so {harm}; chmod 600 {shlex.quote(str(path))}"
     )
+
+
+def token_exposure(file: str) -> str:
+    """A warning that others can read the file of the token; empty where they can't, or no file is given."""
+    return exposure(Path(file), "token", "join with it") if file else ""
 
 
 def read_token(file: str, environ: Mapping[str, str]) -> bytes:
@@ -136,9 +141,10 @@ def read_token(file: str, environ: Mapping[str, str]) -> bytes:
             ) from error
     token = text.strip()
     if (file or TOKEN_VARIABLE in environ) and len(token) < LEAST_TOKEN_BYTES:
+        source, other = ("token", "") if file else (TOKEN_VARIABLE, ", or unset the variable")
         raise ConfigError(
-            f"token: expected {LEAST_TOKEN_BYTES} characters or more, got {len(token)}; "
-            "make one with: openssl rand -hex 16"
+            f"{source}: expected {LEAST_TOKEN_BYTES} characters or more, got {len(token)}; "
+            f"make one with: openssl rand -hex 16{other}"
         )
     return token
 

@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -31,3 +32,16 @@ def test_runs_that_can_only_be_read_are_shown_and_not_changed(
     first, second = capsys.readouterr().out.splitlines()
     assert first == f"board: {tmp_path} can't be written (Permission denied), so this page shows runs and changes none"
     assert second.startswith("see the runs in a browser: http://127.0.0.1:")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes of files")
+def test_a_token_that_others_can_read_is_told_after_the_address(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "server_of", lambda *_: Mock(serve=Mock(side_effect=KeyboardInterrupt)))
+    (tmp_path / module.TOKEN_FILE).write_text("open sesame")
+    (tmp_path / module.TOKEN_FILE).chmod(0o644)
+    assert module.serve(tmp_path, module.Reach(), is_companion=False) == 0
+    address, warning = capsys.readouterr().out.splitlines()
+    assert address.endswith("#token=open sesame")
+    assert f"got {tmp_path / module.TOKEN_FILE}, which others on this machine can read" in warning

@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,11 @@ def test_a_hub_for_others_says_where_tokens_are_and_what_is_not_encrypted(tmp_pa
     lines = introduction(opened(tmp_path, "0.0.0.0", "always"), 4000)
     assert f"{tmp_path / 'device-token'}; HTTP is not encrypted" in lines[-1]
     assert not any("need no token" in line for line in lines)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes of files")
+def test_a_hub_says_which_token_others_can_read(tmp_path: Path) -> None:
+    settings = opened(tmp_path, "127.0.0.1")
+    (tmp_path / "device-token").chmod(0o644)
+    *_, last = introduction(settings, 4000)
+    assert f"got {tmp_path / 'device-token'}, which others on this machine can read" in last

@@ -1,5 +1,6 @@
 import ssl
 import stat
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -52,6 +53,24 @@ def test_encryption_that_is_off_is_said_once_with_what_it_means(tmp_path: Path) 
 @pytest.mark.parametrize("tls", ["off", "on"])
 def test_nothing_need_be_known_of_an_address_that_nobody_else_reaches(tmp_path: Path, tls: str) -> None:
     assert opened(tmp_path, tls=tls).notices == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes of files")
+def test_secrets_that_others_can_read_are_told(tmp_path: Path) -> None:
+    token, certificate, local = (tmp_path / name for name in ("token", CERTIFICATE_FILE, "local.pem"))
+    token.write_text("open sesame")
+    token.chmod(0o600)
+    settings = {"token_file": str(token)}
+    assert with_local(opened(tmp_path, "10.1.2.3", **settings), local).notices == []
+    for path in (token, certificate, local):
+        path.chmod(0o640)
+    told = with_local(opened(tmp_path, "10.1.2.3", **settings), local).notices
+    assert [
+        (notice.partition(":")[0], str(path) in notice)
+        for notice, path in zip(told, (token, certificate, local), strict=True)
+    ] == [("token", True), ("tls_key", True), ("identity", True)]
+    assert len(opened(tmp_path, **settings).notices) == 1
+    assert len(opened(tmp_path, "10.1.2.3", tls="off", **settings).notices) == 2
 
 
 def test_certificate_stays_the_same_and_its_key_is_the_owners(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import final
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from fedlearn.callback import Callback
@@ -52,6 +53,15 @@ async def test_a_server_that_trains_alone_says_where_it_is_and_where_it_is_seen_
         await serving
     listening = f"listening on 127.0.0.1:{scene.port} (--host 0.0.0.0 lets others in)"
     assert scene.screen.getvalue().splitlines() == [f"{listening}; see it in a browser: http://127.0.0.1:5/"]
+
+
+async def test_a_server_that_trains_alone_tells_of_secrets_that_others_can_read(scene_of: SceneOf) -> None:
+    scene = scene_of(step_num=5, steps=5)
+    scene.local.n_started = 1
+    scene.security = msgspec.structs.replace(scene.security, exposures=("token: others can read it",))
+    async with scene.serving() as serving:
+        await serving
+    assert scene.screen.getvalue().splitlines()[1] == "token: others can read it"
 
 
 async def test_an_address_of_version_6_is_said_as_it_is_dialled(scene_of: SceneOf) -> None:

@@ -20,6 +20,7 @@ from fedlearn.storage.credentials import (
     own_identity,
     read_allowed,
     read_token,
+    token_exposure,
 )
 
 KEY = bytes(range(32))
@@ -117,8 +118,21 @@ def test_identity_that_others_can_read_is_told_with_its_remedy(tmp_path: Path, m
     path.chmod(mode)
     identity, notice, is_kept = own_identity(str(path), {})
     assert (identity.public_key, is_kept) == (load_identity(path).public_key, True)
-    expected = f"identity: expected a key that only its owner can read, got {path}, .*; chmod 600 '{path}'"
+    expected = f"identity: expected a secret that only its owner can read, got {path}, .*; chmod 600 '{path}'"
     assert bool(re.fullmatch(expected, notice)) == bool(notice) == is_told
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes of files")
+def test_token_that_others_can_read_is_told_with_its_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "a token"
+    path.write_text("hunter2hunter2")
+    path.chmod(0o600)
+    assert token_exposure("") == token_exposure(str(path)) == ""
+    path.chmod(0o644)
+    assert token_exposure(str(path)) == (
+        f"token: expected a secret that only its owner can read, got {path}, which others on this machine can read "
+        f"and so join with it; chmod 600 '{path}'"
+    )
 
 
 def test_token_is_what_the_file_says_else_the_environment(tmp_path: Path) -> None:
@@ -132,9 +146,11 @@ def test_token_is_what_the_file_says_else_the_environment(tmp_path: Path) -> Non
 @pytest.mark.parametrize("text", ["", "\n", "seven77"])
 def test_token_that_is_short_is_no_token(tmp_path: Path, text: str) -> None:
     (tmp_path / "token").write_text(text)
-    for file, environ in ((str(tmp_path / "token"), {}), ("", {"FEDLEARN_TOKEN": text})):
-        with pytest.raises(ConfigError, match=r"token: expected 8 characters or more, got .; make one with: openssl"):
-            read_token(file, environ)
+    told = "expected 8 characters or more, got .; make one with: openssl rand -hex 16"
+    with pytest.raises(ConfigError, match=f"^token: {told}$"):
+        read_token(str(tmp_path / "token"), {"FEDLEARN_TOKEN": "of the environment"})
+    with pytest.raises(ConfigError, match=f"^FEDLEARN_TOKEN: {told}, or unset the variable$"):
+        read_token("", {"FEDLEARN_TOKEN": text})
 
 
 @pytest.mark.parametrize("text", ["hunter2hunter2", "hunter2\0hunter2"])

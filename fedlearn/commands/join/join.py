@@ -21,7 +21,7 @@ from fedlearn.commands.arguments import add_identity, add_server, addresses_of, 
 from fedlearn.commands.output import add_output, terminal_of
 from fedlearn.coordination.golden import check_core
 from fedlearn.net.direct import parse_place
-from fedlearn.storage.credentials import own_identity, read_token
+from fedlearn.storage.credentials import own_identity, read_token, token_exposure
 from fedlearn.storage.task_file import load_task
 from fedlearn.system.processes import CAN_PASS_DESCRIPTORS, give_way, keep_memory
 from fedlearn.system.waiting import WaitingProcess
@@ -149,8 +149,9 @@ def join_command(options: argparse.Namespace) -> int:
     check_device(options.device)
     token = read_token(options.token_file, os.environ)
     identity, notice, _ = own_identity(options.identity, os.environ)
-    if notice:
-        print(notice, flush=True)
+    for text in (token_exposure(options.token_file), notice):
+        if text:
+            print(text, flush=True)
     check_core()
     terms = LendingPolicy(
         max_cpu=parse_share(options.max_cpu),

@@ -1,4 +1,5 @@
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -151,6 +152,16 @@ def test_token_is_read_from_a_file_or_the_environment(
     for flag in ("--token", "--token-file"):
         join_command(parsed(flag, str(tmp_path / "token")))
         assert join.call_args.args[1].token == b"from the file"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes of files")
+@pytest.mark.usefixtures("join")
+def test_token_that_others_can_read_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "token"
+    path.write_text("open sesame")
+    path.chmod(0o644)
+    join_command(parsed("--token", str(path)))
+    assert f"got {path}, which others on this machine can read" in capsys.readouterr().out
 
 
 def test_no_message_shows_what_may_be_the_token_itself(join: Mock) -> None:
