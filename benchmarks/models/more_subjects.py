@@ -73,6 +73,14 @@ def prices() -> Subject:
     return subject(lambda: perceptron(8, 64, 64, 1), square_error, {"x": x, "y": y})
 
 
+def ages() -> Subject:
+    """Targets of tens with a deviation of 5 that nothing explains, by two hidden layers of 128."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(4000, 12)).astype(np.float32)
+    y = 45 + 12 * np.tanh(x[:, 0] + x[:, 1] * x[:, 2]) + 5 * generator.normal(size=4000)
+    return subject(lambda: perceptron(12, 128, 128, 1), square_error, {"x": x, "y": y.astype(np.float32)})
+
+
 def logistic() -> Subject:
     """A linear classifier of digits, which has no hidden matrix."""
     return subject(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), cross_entropy, digits())
@@ -293,6 +301,7 @@ def siren() -> Subject:
 MORE_SUBJECTS: Mapping[str, Callable[[], Subject]] = {
     "regression": regression,
     "prices": prices,
+    "ages": ages,
     "recommender": recommender,
     "logistic": logistic,
     "deep": deep,

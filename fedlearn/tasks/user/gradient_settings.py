@@ -15,6 +15,7 @@ from fedlearn.tasks.kind import Measure
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.tasks.task import NoGradientError, listed
+from fedlearn.tasks.user.first_step import USUAL, longer
 from fedlearn.tasks.user.task_objective import TaskObjective
 
 RESTARTS = 1
@@ -111,7 +112,7 @@ def settle_gradients(
     n_local = max(config.strategy.local_steps, 1)
     n_steps: float = n_local * config.run.steps
     if config.strategy.population_limit and config.strategy.time_per_step:
-        return _with_rate(config, objective.layout, chosen, n_steps=n_steps)
+        return _with_rate(config, objective, data, chosen, n_steps=n_steps)
     per_s = measure(objective, strategy_of(config), data)
     chosen.append(Reason(f"measured: gradients of {per_s * objective.work_per_member:.3g} {objective.unit}/s"))
     if not config.strategy.population_limit:
@@ -126,7 +127,7 @@ def settle_gradients(
         config = with_deadline(config, expected_s, chosen, follows_lines=not config.strategy.local_steps)
     in_time = config.run.duration * per_s / config.strategy.population_limit
     n_steps = min(filter(None, (n_steps, in_time)), default=0.0)
-    return _with_rate(config, objective.layout, chosen, n_steps=n_steps)
+    return _with_rate(config, objective, data, chosen, n_steps=n_steps)
 
 
 def with_deadline(
@@ -141,7 +142,7 @@ def with_deadline(
 
 
 def _with_rate(
-    config: RunConfig, layout: ParameterLayout, chosen: list[Reason], *, n_steps: float
+    config: RunConfig, objective: TaskObjective, data: Columns, chosen: list[Reason], *, n_steps: float
 ) -> tuple[RunConfig, Reasons]:
     """Adds the learning rate, where none was given, by the size of a step, how many there are, 0 where nobody knows,
     and the width of the model."""
@@ -158,7 +159,8 @@ def _with_rate(
     if "vector_rate" in usual and config.get("vector_rate") == usual["vector_rate"]:
         config = config.replace({"vector_rate": VECTOR_RATE})
         chosen.append(Reason("a step of a bias moves all rows alike", "vector_rate", f"{VECTOR_RATE:g}"))
-    if "matrix_rate" in usual and config.get("matrix_rate") == usual["matrix_rate"] and (width := _width(layout)):
+    width = _width(objective.layout)
+    if "matrix_rate" in usual and config.get("matrix_rate") == usual["matrix_rate"] and width:
         wider = min(max(width, USUAL_WIDTH), MOST_WIDTH) / USUAL_WIDTH
         rate, most = rate / wider, most / wider
         if rate != of_matrices:
@@ -166,17 +168,23 @@ def _with_rate(
             config = config.replace({"matrix_rate": ratio})
             why = f"other tensors step less where a model, here {width:g}, is wide, and in long runs"
             chosen.append(Reason(why, "matrix_rate", f"{ratio:.3g}"))
-    if (decay := optimizer.usual_decay) and not config.optimizer.weight_decay:
+    stepping = strategy_of(config.replace({"learning_rate": rate})).optimizer
+    factor = longer(objective, stepping, data, n_groups=config.strategy.population_limit)
+    if optimizer.usual_decay and not config.optimizer.weight_decay:
+        decay = optimizer.usual_decay / math.sqrt(factor)  # larger targets need larger weights
         config = config.replace({"weight_decay": decay})
         why = "hidden matrices would wander where little is left to learn"
         chosen.append(Reason(why, "weight_decay", f"{decay:g}"))
-    config = config.replace({"learning_rate": rate, "max_learning_rate": most})
+    config = config.replace({"learning_rate": factor * rate, "max_learning_rate": factor * most})
     if not config.strategy.restarts:
         config = config.replace({"restarts": RESTARTS})
         chosen.append(Reason("a third of the rate is tried where the loss stands still", "restarts", str(RESTARTS)))
     of_so_many = f" in runs of about {n_steps:,.0f} steps" if n_steps else ""
     why = f"it suits most networks{of_so_many}; with more volunteers it follows the root of the gradients in a step"
-    return config, (*chosen, Reason(why, "learning_rate", f"{rate:.3g}"))
+    if factor > 1.0:
+        many = f"{USUAL * factor:,.0f} such steps at once"
+        why = f"{factor:.3g} times what suits most networks: the loss is least after {many}"
+    return config, (*chosen, Reason(why, "learning_rate", f"{factor * rate:.3g}"))
 
 
 def _width(layout: ParameterLayout) -> float:

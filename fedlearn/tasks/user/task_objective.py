@@ -128,13 +128,13 @@ class TaskObjective(Objective):
             total += found.total
         return LossGradients(np.concatenate(losses), total.astype(np.float32))
 
-    def first_gradient(self, weights: Float32Array, data: Columns) -> LossGradients:
-        """The loss and the gradient for the rows of the first group of step 0.
+    def first_gradient(self, weights: Float32Array, data: Columns, *, n_groups: int = 1) -> LossGradients:
+        """The losses and the sum of the gradients for the rows of the first groups of step 0.
 
         Raises:
             NoGradientError: only losses of the task are known.
         """
-        words = group_words(self._seed, 0, 0, 1, self.batch_size)
+        words = group_words(self._seed, 0, 0, n_groups, self.batch_size)
         with self._computing(0), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of numbers taken out of tensors, which is no fault here
             return self.task.loss_gradients(weights, _batch_of(data, words))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,6 +21,9 @@ from tests.tasks.counting import CountingTask
 SCHEMA = Schema(TaskOptions)
 DATA: Columns = {"x": np.arange(10.0)}
 TENSORS: Mapping[str, Float32Array] = {"x": np.ones(3, dtype=np.float32)}
+
+
+ONE_HIDDEN: Mapping[str, int] = {"x": 1}
 
 
 class Sloping(CountingTask):
@@ -75,12 +78,20 @@ def settled_deep(
     class Deep(Sloping):
         hidden = n_hidden
 
+    return settled_shapes(Deep, shapes, **given)
+
+
+def settled_shapes(
+    task: type[Sloping],
+    shapes: Mapping[str, tuple[int, ...]],
+    **given: Any,  # noqa: ANN401 (values of any key)
+) -> tuple[RunConfig, Reasons]:
     tensors = {name: np.ones(shape, dtype=np.float32) for name, shape in shapes.items()}
-    objective = TaskObjective(Deep(tensors, DATA, batch_size=5), seed=1)
+    objective = TaskObjective(task(tensors, DATA, batch_size=5), seed=1)
     return settle(SCHEMA.build(given), objective, DATA, lambda *_: 1000.0)
 
 
-def settled_partial(names: str, **given: str) -> tuple[RunConfig, Reasons]:
+def settled_partial(names: str, **given: str | float) -> tuple[RunConfig, Reasons]:
     """What is settled for tensors of these names."""
     tensors = {name: np.ones((4, 3), dtype=np.float32) for name in names}
     objective = TaskObjective(Partial(tensors, DATA, batch_size=5), seed=1)
@@ -120,7 +131,7 @@ def test_tensors_that_no_loss_depends_on_need_no_gradient() -> None:
 def test_whether_losses_depend_on_what_has_no_gradient_takes_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
     found, steps = Partial.loss_gradients, count()
     monkeypatch.setattr(Partial, "loss_gradients", lambda *given: (next(steps), found(*given))[1])
-    settled_partial("xz")
+    settled_partial("xz", learning_rate=0.1)
     assert next(steps) == 2
 
 
@@ -284,6 +295,49 @@ def test_who_wants_losses_gets_them() -> None:
     config, reasons = settled(Sloping, measure="losses")
     assert strategy_of(config).perturbation.space == "weights"
     assert "measure" not in [reason.key for reason in reasons]
+
+
+class Far(Sloping):
+    """Its loss is least where all weights are -1."""
+
+    n_groups: ClassVar[list[int]] = []
+    """The groups of each call."""
+
+    def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
+        self.n_groups.append(len(batch.seeds))
+        found = super().loss_gradients(weights, batch)
+        return LossGradients(((weights + 1.0) ** 2).sum() * np.ones_like(found.losses), found.total)
+
+
+class FarAndDeep(Far):
+    """It has a hidden matrix."""
+
+    hidden = ONE_HIDDEN
+
+
+def test_steps_are_longer_where_the_loss_is_least_far_away() -> None:
+    Far.n_groups.clear()
+    (usual, _), (far, reasons) = settled(Sloping, steps=1000), settled(Far, steps=1000)
+    assert far.optimizer.learning_rate == pytest.approx(usual.optimizer.learning_rate * 100)
+    assert far.optimizer.max_learning_rate == pytest.approx(usual.optimizer.max_learning_rate * 100)
+    assert str(reasons[-1]) == (
+        "learning_rate = 0.6: 100 times what suits most networks: the loss is least after 300 such steps at once"
+    )
+    assert Far.n_groups[-1] == far.strategy.population_limit
+
+
+def test_matrices_decay_less_where_steps_are_longer() -> None:
+    usual, _ = settled_deep({"x": 1}, {"x": (4, 3)}, steps=1000)
+    far, _ = settled_shapes(FarAndDeep, {"x": (4, 3)}, steps=1000)
+    factor = far.optimizer.learning_rate / usual.optimizer.learning_rate
+    assert factor >= 3.0
+    assert far.optimizer.weight_decay == pytest.approx(0.1 / factor**0.5)
+
+
+def test_no_step_is_tried_where_the_rate_is_given() -> None:
+    Far.n_groups.clear()
+    settled(Far, measure="gradients", learning_rate=0.1)
+    assert Far.n_groups == [1]
 
 
 def test_what_is_given_stays() -> None:

@@ -1,0 +1,72 @@
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from fedlearn.es.layout import Float32Array
+from fedlearn.es.optimizers import Adam
+from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.task import Batch, LossGradients
+from fedlearn.tasks.user.first_step import MOST_GROUPS, longer
+from fedlearn.tasks.user.task_objective import TaskObjective
+from tests.tasks.counting import CountingTask
+
+DATA: Columns = {"x": np.arange(10.0)}
+TENSORS: Mapping[str, Float32Array] = {"x": np.zeros(3, dtype=np.float32)}
+RATE = 0.01
+
+Loss = Callable[[float], float]
+
+
+class Walking(CountingTask):
+    """A task with a loss by how many first steps its weights are from zero."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__(TENSORS, DATA, batch_size=5)
+        self._loss = loss
+        self.n_groups: list[int] = []
+        """The groups of each call."""
+
+    def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
+        n_groups = len(batch.seeds)
+        self.n_groups.append(n_groups)
+        losses = np.full(n_groups, self._loss(float(weights[0]) / RATE), dtype=np.float32)
+        return LossGradients(losses, np.full_like(weights, -n_groups))
+
+
+def longer_by(loss: Loss, n_groups: int = 1) -> tuple[float, list[int]]:
+    """What is found by Adam, and the groups of each call."""
+    task = Walking(loss)
+    return longer(TaskObjective(task, seed=1), Adam(RATE), DATA, n_groups=n_groups), task.n_groups
+
+
+@pytest.mark.parametrize(
+    ("target", "factor"), [(0.01, 1), (1, 1), (6, 1), (7, 10**0.5), (40, 10), (110, 10**1.5), (4e4, 1e4), (4e7, 1)]
+)
+def test_steps_are_longer_the_farther_away_the_least_loss_is(target: float, factor: float) -> None:
+    found, calls = longer_by(lambda way: (way - target) ** 2)
+    assert found == pytest.approx(factor)
+    assert set(calls) == {1}
+
+
+def test_of_most_networks_three_gradients_are_asked_for() -> None:
+    _, calls = longer_by(lambda way: (way - 1) ** 2)
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize("loss", [lambda way: -way, lambda way: -math.log1p(way)])
+def test_a_loss_without_a_least_value_says_nothing(loss: Loss) -> None:
+    assert longer_by(loss)[0] == 1.0
+
+
+@pytest.mark.parametrize("beyond", [math.inf, math.nan])
+def test_where_the_loss_is_no_number_steps_end(beyond: float) -> None:
+    assert longer_by(lambda way: -way if way < 50 else beyond)[0] == 10.0
+
+
+@pytest.mark.parametrize(("n_groups", "n_tried"), [(1, 1), (5, 5), (1000, MOST_GROUPS)])
+def test_rows_are_those_of_a_step_up_to_a_few_groups(n_groups: int, n_tried: int) -> None:
+    found, calls = longer_by(lambda way: (way - 40) ** 2, n_groups)
+    assert found == 10.0
+    assert set(calls) == {n_tried}
