@@ -7,7 +7,6 @@ are any, as "rows". What comes back is JSON, too: a number, or an object whose "
 import json
 import subprocess
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ import numpy as np
 
 from fedlearn.net.address import is_loopback
 from fedlearn.system.processes import communicate
+from fedlearn.tasks.signatures import calling_line
 
 PAUSE_S = 0.5
 """Seconds before the second attempt; each further pause is twice as long."""
@@ -77,7 +77,7 @@ class BlackBox:
         self._attempt, self._attempts = attempt, attempts
         self._lock = Lock()
         self._failed_in_a_row = 0
-        self._made_at = next(frame for frame in reversed(traceback.extract_stack()) if frame.filename != __file__)
+        self._made_at = calling_line()
         self._warned = dict[str | tuple[str, type[Warning], int], int]()
         self.counts = Counts()
 
@@ -110,8 +110,7 @@ class BlackBox:
         warnings.warn_explicit(
             f"{why}; the loss does not count",
             RuntimeWarning,
-            self._made_at.filename,
-            self._made_at.lineno or 0,
+            *self._made_at,
             registry=self._warned,
         )
         return float("nan")

@@ -1,7 +1,9 @@
-"""Checks of the functions that users bring, before anything is trained: whether they take what they will be given."""
+"""The functions that users bring: whether they take what they will be given, and the line that brought them."""
 
 import inspect
+import warnings
 from collections.abc import Sequence
+from typing import NamedTuple
 
 _OF_OUTPUTS = ["input", "target"]
 """The first parameters of PyTorch's own losses, which compare a model's outputs with targets."""
@@ -44,3 +46,22 @@ def _in_words(arguments: Sequence[str]) -> str:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+
+
+class SourceLine(NamedTuple):
+    """A line of a user's own file."""
+
+    filename: str
+    number: int
+
+    def warn(self, text: str) -> None:
+        """Warns of what a function gave that this line brought; the line is shown with the warning."""
+        warnings.warn_explicit(text, RuntimeWarning, self.filename, self.number)
+
+
+def calling_line() -> SourceLine:
+    """The line outside of fedlearn that called it."""
+    frame = inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "fedlearn":
+        frame = frame.f_back
+    return SourceLine("fedlearn", 0) if frame is None else SourceLine(frame.f_code.co_filename, frame.f_lineno)

@@ -8,7 +8,7 @@ import pytest
 from fedlearn.tasks.environment import environment
 from fedlearn.tasks.function import function
 from fedlearn.tasks.function.minimize import minimize
-from fedlearn.tasks.signatures import check_takes
+from fedlearn.tasks.signatures import calling_line, check_takes
 
 
 def of_one(model: object) -> float:
@@ -81,3 +81,12 @@ def test_a_class_is_called_as_it_is_and_not_as_its_objects() -> None:
 def test_each_way_to_bring_a_function_refuses_other_arguments(make: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match=r"(loss|policy|fun): expected a function of .*, got of_"):
         make()
+
+
+def test_line_of_a_caller_is_shown_with_a_warning() -> None:
+    line = calling_line()
+    own = test_line_of_a_caller_is_shown_with_a_warning.__code__
+    assert line == (__file__, own.co_firstlineno + 1)
+    with pytest.warns(RuntimeWarning, match="^of this line$") as warned:
+        line.warn("of this line")
+    assert (warned[0].filename, warned[0].lineno) == line

@@ -15,6 +15,7 @@ from fedlearn.tasks.environment.policy import Forward, Stacked
 from fedlearn.tasks.environment.side_by_side import Copies, MakeEnv, Playing, Vectors, environments
 from fedlearn.tasks.environment.spaces import Act, actor, is_choice, n_joints, n_outputs
 from fedlearn.tasks.film import Film, Picture
+from fedlearn.tasks.signatures import SourceLine
 
 DROP_BELOW = 0.5
 """The share of members still playing below which the others leave the batch; leaving copies weights, so it is rare."""
@@ -34,8 +35,9 @@ FRAMES_PER_S = 30.0
 class Episodes:
     """Episodes of one environment, which are played side by side."""
 
-    def __init__(self, env: MakeEnv, *, action: Act | None, max_steps: int) -> None:
-        self._make, self._max_steps = env, max_steps
+    def __init__(self, env: MakeEnv, *, action: Act | None, max_steps: int, made_at: SourceLine) -> None:
+        """`made_at` is the line that warnings are of."""
+        self._make, self._max_steps, self._made_at = env, max_steps, made_at
         self._envs = environments(env)
         self.observation_shape = self._envs.observation_shape
         self.n_outputs = None if action else n_outputs(self._envs.action_space)
@@ -98,7 +100,7 @@ class Episodes:
     def _warn_once(self, observation: Float32Array) -> None:
         if not self._has_warned:
             self._has_warned = True
-            warn_of(observation)
+            warn_of(observation, self._made_at)
 
     def n_in(self, interactions: int) -> int:
         """Number of episodes that have so many interactions if each is as long as it may be."""

@@ -1,10 +1,9 @@
 """Observations that are not finite, which no policy can act on and of which there is no mean."""
 
-import warnings
-
 import numpy as np
 
 from fedlearn.es.layout import Float32Array
+from fedlearn.tasks.signatures import SourceLine
 
 REMEDY = (
     "let the environment give another number in its place, such as by gymnasium.wrappers.TransformObservation and "
@@ -27,13 +26,11 @@ def check_first(observation: Float32Array) -> None:
         raise ValueError(f"env: expected finite observations, got {_broken(observation)} of the first one; {REMEDY}")
 
 
-def warn_of(observation: Float32Array) -> None:
-    """Warns of an observation that is not finite."""
-    warnings.warn(
+def warn_of(observation: Float32Array, made_at: SourceLine) -> None:
+    """Warns of an observation that is not finite, at the line that made the task."""
+    made_at.warn(
         f"env: expected finite observations, got {_broken(observation)}; members that meet such ones do not count; "
-        f"{REMEDY}",
-        RuntimeWarning,
-        stacklevel=3,
+        f"{REMEDY}"
     )
 
 

@@ -17,7 +17,7 @@ from fedlearn.tasks.environment.policy import Forward, FunctionPolicy, ModulePol
 from fedlearn.tasks.environment.recipe import STEP_INTERACTIONS, noise_for, settings_for
 from fedlearn.tasks.film import Film
 from fedlearn.tasks.members import ArrayMembers
-from fedlearn.tasks.signatures import check_takes
+from fedlearn.tasks.signatures import calling_line, check_takes
 from fedlearn.tasks.task import Batch, Members, Setting, Task
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class EnvironmentTask(Task):
     ) -> None:
         self._env, self._given_policy, self._n_episodes = env, policy, episodes
         self._action, self._normalize, self._max_steps = action, normalize, max_steps
-        self._survival_bonus = survival_bonus
+        self._survival_bonus, self._made_at = survival_bonus, calling_line()
         self._scales, self._settings = scales, settings
 
     @cached_property
@@ -232,7 +232,7 @@ class EnvironmentTask(Task):
                 "environment: expected the package gymnasium, which is not installed; pip install 'fedlearn[gym]'",
                 name=error.name,
             ) from error
-        return Episodes(self._env, action=self._action, max_steps=self._max_steps)
+        return Episodes(self._env, action=self._action, max_steps=self._max_steps, made_at=self._made_at)
 
     @cached_property
     def _measured(self) -> Mapping[str, Float32Array]:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import ClassVar, final
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.signatures import check_takes
+from fedlearn.tasks.signatures import calling_line, check_takes
 from fedlearn.tasks.task import Batch, Members, Setting
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
@@ -127,18 +126,16 @@ class _Watched:
 
     def __init__(self, reward: Reward) -> None:
         self._reward = reward
-        self._has_warned = False
+        self._made_at, self._has_warned = calling_line(), False
 
     def __call__(self, prompt: str, text: str) -> float:
         found = float(self._reward(prompt, text))
         if not (math.isfinite(found) or self._has_warned):
             self._has_warned = True
-            warnings.warn(
+            self._made_at.warn(
                 f"reward: expected a finite number, got {found} for the text {_shown(text)} after the prompt "
                 f"{_shown(prompt)}; members that write such a text do not count, and a mean over held-out prompts is "
-                "not finite, either; let the reward give a low number in its place",
-                RuntimeWarning,
-                stacklevel=2,
+                "not finite, either; let the reward give a low number in its place"
             )
         return found
 
