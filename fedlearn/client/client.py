@@ -45,7 +45,7 @@ QUIET_S = 30.0
 """Seconds for which the lending policy must hold before the machine is lent again: each return costs the server a
 snapshot."""
 
-BY_HAND = "paused by hand"
+BY_HAND = "by hand"
 
 
 @final
@@ -103,7 +103,8 @@ class _Stay:
                 self._terminal.end(summary)
                 return 0
             if self._parting_word:
-                self._terminal.say(f"{summary}; it takes part again when it may")
+                told = summary.removeprefix(f"{self._parting_word}; ")  # which was said when it came
+                self._terminal.say(f"{told}; it takes part again when it may")
                 continue
             is_over = not (leave.is_welcome_back or leave.is_refusal)
             if not (n_steps or is_over) and self._route.failed():

@@ -230,7 +230,7 @@ def paused_by_signal() -> Leave:
     """The pause is over once it is seen to have begun."""
     os.kill(os.getpid(), signal.SIGUSR1)
     asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGUSR2)
-    return Leave("paused", is_welcome_back=False, is_refusal=False)
+    return Leave("paused: by hand", is_welcome_back=False, is_refusal=False)
 
 
 def test_pause_ends_the_conversation_and_another_begins_without_a_wait(
@@ -239,8 +239,8 @@ def test_pause_ends_the_conversation_and_another_begins_without_a_wait(
     monkeypatch.setattr(Conversation, "run", run_to_any_end)
     assert joined((paused_by_signal, 4), (ENDED, 2)) == 0
     shown = capsys.readouterr().out
-    assert "paused: paused by hand\n" in shown
-    assert "paused; this machine took 4 steps; it takes part again when it may\n" in shown
+    assert shown.count("paused") == shown.count("\npaused: by hand\n") == 1
+    assert "\nthis machine took 4 steps; it takes part again when it may\n" in shown
     assert "going on; this machine takes part again\n" in shown
     assert shown.endswith("all 9 steps are done; this machine took 2 steps\n")
     assert waits == []
@@ -252,7 +252,7 @@ async def run_to_any_end(self: Conversation) -> Leave:
         return self._end
     assert not isinstance(self._end, Exception)
     leave = self._end()
-    assert await self._stopped == "paused: paused by hand"
+    assert await self._stopped == "paused: by hand"
     return leave
 
 

@@ -93,8 +93,8 @@ def test_client_lets_everybody_else_go_first(server: tuple[subprocess.Popen[str]
 def test_client_pauses_and_goes_on_by_signal(server: tuple[subprocess.Popen[str], str], tmp_path: Path) -> None:
     with joined(tmp_path, server[1]) as client:
         client.send_signal(signal.SIGUSR1)
-        wait_for(client, "paused: paused by hand")
-        wait_for(server[0], "Ada left: paused: paused by hand")
+        wait_for(client, "paused: by hand")
+        wait_for(server[0], "Ada left: paused: by hand")
         share = cpu_share(client)
         print(f"paused: {share:.1%} of the processors")
         assert share < 0.02
@@ -139,7 +139,7 @@ def test_client_in_a_terminal_pauses_goes_on_and_leaves_by_key(
         wait_for(client, "press p to pause and go on, q to leave")
         wait_for(client, "joined run 1")
         press("p")
-        wait_for(client, "paused: paused by hand")
+        wait_for(client, "paused: by hand")
         press("xp")
         wait_for(client, "joined run 1")
         press("q")
