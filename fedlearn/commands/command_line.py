@@ -1,5 +1,6 @@
 """The command line: `fedlearn VERB`; GROUPS has them all."""
 
+import errno
 import io
 import os
 import shlex
@@ -63,6 +64,9 @@ The module is imported for whom the verb is: all together take longer than most 
 EXPECTED = (StorageError, ValueError, ImportError, OSError, SyntaxError)
 """Errors whose words are enough for whoever gave the command; of others, the person's own lines are shown too."""
 
+UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a disk that takes no more."""
+
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -> NoReturn:
     """Runs one command and exits with its code: 0 done, 1 failed, 2 wrong usage.
@@ -82,6 +86,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -
     options.given = given
     if unknown:
         options.parser.error(_unknown_arguments(unknown, options.parser))
+    told = ""
     try:
         code = options.command(options)
     except KeyboardInterrupt as interrupt:
@@ -94,23 +99,35 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -
             raise
         if isinstance(error, ModuleNotFoundError):
             add_remedy(error, "import")
-        what = f"{error}" if is_expected and not lines else f"{type(error).__name__}: {error}"
-        text = "; ".join([f"{program}: {what}", *getattr(error, "__notes__", [])])
-        for line in [*lines, text]:
+        what = _words(error) if is_expected and not lines else f"{type(error).__name__}: {error}"
+        told = "; ".join([f"{program}: {what}", *getattr(error, "__notes__", [])])
+        for line in [*lines, told]:
             print(wrapped(printable(line), columns_of(sys.stderr)), file=sys.stderr)
         code = 1
-    _flush_output()
+    if (lost := _flush_output()) and lost not in told:
+        print(f"{program}: {lost}", file=sys.stderr)
+        code = code or 1
     sys.exit(code)
 
 
-def _flush_output() -> None:
-    """Lets go of what nobody reads any more: at its exit Python would complain of it."""
+def _flush_output() -> str:
+    """Lets go of what nobody reads any more, of which Python would complain at its exit; gives an error of a full disk
+    that it was to go to."""
     if sys.stdout is None:
-        return
+        return ""
     try:
         sys.stdout.flush()
-    except OSError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return "" if isinstance(error, BrokenPipeError) else _words(error)
+    return ""
+
+
+def _words(error: Exception) -> str:
+    """The words of an error, with what could not be written where the system names no file: that is the output."""
+    if isinstance(error, OSError) and error.filename is None and error.errno in UNWRITTEN:
+        return f"output: could not be written: {error.strerror}; make room, or let it go elsewhere"
+    return f"{error}"
 
 
 def _version() -> str:

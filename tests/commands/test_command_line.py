@@ -94,6 +94,20 @@ def test_output_that_the_encoding_cannot_hold_is_replaced(monkeypatch: pytest.Mo
     assert b"no runs in L?ufe" in written.getvalue()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is always full")
+@pytest.mark.parametrize("buffering", [1, 4096], ids=["each line", "at the end"])
+def test_output_that_a_full_disk_does_not_take_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], buffering: int
+) -> None:
+    with open("/dev/full", "w", buffering=buffering) as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit) as ended:
+            main(["runs"])
+    assert ended.value.code == 1
+    told = "output: could not be written: No space left on device; make room, or let it go elsewhere"
+    assert capsys.readouterr().err == f"fedlearn: {told}\n"
+
+
 def test_process_may_have_no_output_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     with pytest.raises(SystemExit) as ended:
