@@ -12,6 +12,7 @@ import pytest
 import fedlearn
 from fedlearn.commands.command_line import GROUPS, main
 from fedlearn.config import RunConfig, flag_of
+from fedlearn.system.children import NO_ANSWER
 from fedlearn.tasks.registry import find_kind, kind_names
 from fedlearn.wire.messages import PROTOCOL_VERSION
 from tests.run_folders import created
@@ -82,7 +83,7 @@ def test_client_that_is_to_come_once_fails_without_a_server(capsys: pytest.Captu
     with socket.create_server(("127.0.0.1", 0)) as listener:
         free_port = listener.getsockname()[1]
     code, shown = outcome(capsys, "join", "--once", "--server", f"127.0.0.1:{free_port}", "--threads", "1")
-    assert code == 1
+    assert code == NO_ANSWER
     assert "no server answers" in shown
 
 
