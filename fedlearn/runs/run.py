@@ -69,6 +69,8 @@ def kind_of(folder: RunFolder) -> Kind:
     Raises:
         StorageError: the folder does not say.
     """
+    if not folder.data.is_dir():
+        raise StorageError(f"{folder.data}: expected the folder of the run's data, got none; restore it from a copy")
     try:
         name = (folder.data / KIND_FILE).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

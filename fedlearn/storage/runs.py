@@ -94,7 +94,7 @@ def resolve_run(root: Path, text: str) -> RunFolder:
     """The run that `text` names: a number under `root`, `latest`, or the path of a run folder.
 
     Raises:
-        StorageError: there is no such run; the message lists those that there are.
+        StorageError: there is no such run, which the message answers with those that there are, or half of one.
     """
     runs = list_runs(root)
     if text == "latest" and runs:
@@ -102,10 +102,19 @@ def resolve_run(root: Path, text: str) -> RunFolder:
     path = root / str(int(text)) if text.isdecimal() else Path(text)
     if text != "latest" and RunFolder(path).config.is_file():
         return RunFolder(path)
+    if _is_half_made(root, path):
+        is_damaged = any(place.exists() for place in (RunFolder(path).origin, RunFolder(path).genesis))
+        remedy = "restore it from a copy" if is_damaged else "the run has not begun; remove the folder if it never will"
+        raise StorageError(f"run {text!r}: expected config.json in {path}, got none; {remedy}")
     around = [folder for folder in path.parents if RunFolder(folder).config.is_file()] if path.exists() else []
     existing = ", ".join(run.path.name for run in runs) or "none"
     remedy = f"that is within the run {str(around[0])!r}" if around else f"runs in {root}: {existing}"
     raise StorageError(f"run {text!r}: expected a run folder's path, its number or 'latest'; {remedy}")
+
+
+def _is_half_made(root: Path, path: Path) -> bool:
+    """Whether this is a run's folder, by where it is or by what it has, although it is no run."""
+    return path.is_dir() and (path.resolve().parent == root.resolve() or RunFolder(path).checkpoints.is_dir())
 
 
 @contextmanager

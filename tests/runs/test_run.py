@@ -1,4 +1,5 @@
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -85,6 +86,14 @@ def test_folder_that_does_not_say_its_kind_is_refused(run: Run) -> None:
     path.unlink()
     with pytest.raises(
         StorageError, match=rf"{path}: expected the kind of the run's task: .*; the run may be of an older"
+    ):
+        find(run.config.run.runs, "1")
+
+
+def test_folder_without_its_data_is_to_be_restored(run: Run) -> None:
+    shutil.rmtree(run.folder.data)
+    with pytest.raises(
+        StorageError, match=rf"{run.folder.data}: expected the folder of the run's data, got none; restor"
     ):
         find(run.config.run.runs, "1")
 

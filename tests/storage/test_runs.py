@@ -70,6 +70,26 @@ def test_file_of_a_run_is_refused_with_the_run_that_it_is_of(tmp_path: Path, nam
         resolve_run(tmp_path, str(run.path / name))
 
 
+def test_run_that_has_not_begun_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
+    run = create_run(tmp_path)
+    (tmp_path / "7").mkdir()
+    for text, path in (("1", run.path), (str(run.path), run.path), ("7", tmp_path / "7")):
+        with pytest.raises(
+            StorageError, match=f"run '{text}': expected config.json in {path}, got none; .*has not beg"
+        ):
+            resolve_run(tmp_path, text)
+    with pytest.raises(StorageError, match="has not begun; remove the folder"):
+        resolve_run(tmp_path / "elsewhere", str(run.path))
+
+
+def test_run_that_has_lost_its_configuration_is_to_be_restored(tmp_path: Path) -> None:
+    run = start_run(tmp_path)
+    run.config.unlink()
+    run.genesis.touch()
+    with pytest.raises(StorageError, match=f"expected config.json in {run.path}, got none; restore it from a copy"):
+        resolve_run(tmp_path, "1")
+
+
 def test_latest_of_no_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"runs in .*: none"):
         resolve_run(tmp_path, "latest")
