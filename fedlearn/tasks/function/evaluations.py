@@ -63,6 +63,8 @@ class Evaluations:
         given = self._space.given(points)
         if self._vectorized:
             losses, what = _numbers(self._function(given)), "fun"
+            if losses.shape == (len(points), 1):  # as of a layer with one output
+                losses = losses[:, 0]
         else:
             each = [_entry(given, number) for number in range(len(points))]
             losses, what = np.array(list(self._map(partial(_loss, self._function), each))), "workers"

@@ -48,19 +48,21 @@ def minimize(  # type: ignore[no-untyped-def]
 ):
     """Minimizes `fun` from `x0`, an array or arrays by name, by evaluations alone.
 
-    `bounds` is (low, high) for all numbers, a pair for each, or a `scipy.optimize.Bounds`; by name where `x0` has them.
-    A number whose bounds are equal stays there. The search ends when losses differ by no more than `tol` (None:
-    1e-11), after `maxiter` steps, or after `maxfev` evaluations (0: 10,000, and 1,000 for each number that is
-    searched). `callback` is given a `Minimum` after each step; it may raise StopIteration to end.
+    `bounds` is (low, high) for all numbers, a pair for each, a `scipy.optimize.Bounds`, or, of more than two numbers,
+    a list of lows and one of highs; by name where `x0` has them. A number whose bounds are equal stays there. The
+    search ends when losses differ by no more than `tol` (None: 1e-11), after `maxiter` steps, or after `maxfev`
+    evaluations (0: 10,000, and 1,000 for each number that is searched). `callback` is given a `Minimum` after each
+    step; it may raise StopIteration to end.
 
     `settings` are `integrality` (as `bounds`, true for numbers that have to be integers); `restarts` (so many searches
     follow, each with twice the population or more, and small ones between, for functions with many valleys); `workers`
     (threads, of which each is given one point, or a function such as `map`); `vectorized` (`fun` is given many points
-    at once, [population, *shape], and gives [population]); `population`; `sigma`, the first standard deviation of the
-    members, half of a usual distance between `x0` and the answer (0: a quarter of the bounds' distance, or half the
-    root mean square of `x0`, and at least 0.5); `seed`; and `method`: "covariance" is CMA-ES, with one number a
-    parameter beyond 200 of them, "adam" is `EvolutionStrategy`, which averages over many steps, and "auto", the
-    default, evaluates `x0` twice, and takes "adam" where the two differ and there are more than 50 parameters.
+    at once, [population, *shape], and gives [population], or a column of that); `population`; `sigma`, the first
+    standard deviation of the members, half of a usual distance between `x0` and the answer (0: a quarter of the bounds'
+    distance, or half the root mean square of `x0`, and at least 0.5); `seed`; and `method`: "covariance" is CMA-ES,
+    with one number a parameter beyond 200 of them, "adam" is `EvolutionStrategy`, which averages over many steps, and
+    "auto", the default, evaluates `x0` twice, and takes "adam" where the two differ and there are more than 50
+    parameters.
 
     >>> found = minimize(lambda x: ((x - 3) ** 2).sum(), [0.0, 0.0])
     >>> found.x.round(5).tolist(), found.fun < 1e-10

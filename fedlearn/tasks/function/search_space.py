@@ -13,10 +13,10 @@ Float64Array = NDArray[np.float64]
 class SearchSpace:
     """Vectors [n] that stand for an array of the shape of `x0`, or for arrays by the names of `x0`.
 
-    `bounds` is a pair (low, high) for all numbers, or a pair for each, where None means no bound, or an object with
-    `lb` and `ub` as `scipy.optimize.Bounds`; `integrality` is true for numbers that have to be integers. Where `x0` has
-    names, both are given by name, and a name without an entry is free. A number whose bounds are equal stays there, and
-    has no place in the vectors.
+    `bounds` is a pair (low, high) for all numbers, or a pair for each, where None means no bound, or, of more than two
+    numbers, a list of lows and one of highs, or an object with `lb` and `ub` as `scipy.optimize.Bounds`; `integrality`
+    is true for numbers that have to be integers. Where `x0` has names, both are given by name, and a name without an
+    entry is free. A number whose bounds are equal stays there, and has no place in the vectors.
 
     Raises:
         ValueError: `x0` is empty or not finite, or bounds or integrality do not fit it.
@@ -132,13 +132,14 @@ def _limits_of(name: str, bounds: Any, size: int) -> tuple[Float64Array, Float64
             pair: Sequence[Any] = (bounds.lb, bounds.ub)
         else:
             table = np.array([[np.nan if x is None else x for x in np.ravel(row)] for row in bounds], dtype=np.float64)
-            pair = (table[0], table[1]) if table.shape == (2, 1) else (table[:, 0], table[:, 1])
-            if table.shape not in ((2, 1), (size, 2)):
+            if table.shape not in ((2, 1), (2, size), (size, 2)):
                 raise ValueError
+            pair = (table[:, 0], table[:, 1]) if table.shape == (size, 2) else (table[0], table[1])
         low, high = (np.broadcast_to(np.asarray(side, dtype=np.float64).ravel(), (size,)) for side in pair)
     except (TypeError, ValueError, IndexError):
         raise ValueError(
-            f"bounds: expected (low, high) or {size} pairs of them for {name}, got {bounds!r}; None means no bound"
+            f"bounds: expected (low, high) or {size} pairs of them for {name}, or a list of lows and one of highs, got "
+            f"{bounds!r}; None means no bound"
         ) from None
     return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
 

@@ -137,3 +137,10 @@ def test_what_is_no_loss_is_refused(function: Any, vectorized: bool, reason: str
         Evaluations(function, SearchSpace([0.0, 0.0]), vectorized=vectorized) as evaluations,
     ):
         evaluations.losses(POINTS)
+
+
+def test_a_function_of_many_points_may_give_a_column() -> None:
+    points = np.array([[1.0, 2.0], [3.0, 0.0], [0.5, 0.5]])
+    with Evaluations(lambda x: x.sum(1, keepdims=True), SearchSpace([0.0, 0.0]), vectorized=True) as evaluations:
+        np.testing.assert_array_equal(evaluations.losses(points), [3.0, 3.0, 1.0])
+        assert evaluations.best_loss == 1.0

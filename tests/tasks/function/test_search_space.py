@@ -17,6 +17,8 @@ INF = np.inf
         (None, [-INF] * 3, [INF] * 3),
         ((0, None), [0.0] * 3, [INF] * 3),
         ([(0, 1), (None, 2), (-3, INF)], [0.0, -INF, -3.0], [1.0, 2.0, INF]),
+        (([0, None, -3], [1, 2, INF]), [0.0, -INF, -3.0], [1.0, 2.0, INF]),
+        ((np.zeros(3), np.array([1, 2, 3])), [0.0] * 3, [1.0, 2.0, 3.0]),
         (SimpleNamespace(lb=-1, ub=[1, 2, 3]), [-1.0] * 3, [1.0, 2.0, 3.0]),
     ],
 )
@@ -82,7 +84,11 @@ def test_random_points_lie_between_bounds_or_near_the_start() -> None:
         ((["a"],), "x0: expected numbers for x0, got"),
         (([0.0], (2, 1)), "bounds: expected low bounds below high ones, got 2 and 1"),
         (([0.0], (0.2, 0.8), True), "got 1 and 0 after rounding to integers"),
-        (([0.0] * 3, [(0, 1)] * 2), r"bounds: expected \(low, high\) or 3 pairs of them for x0"),
+        (([0.0] * 3, [(0, 1)] * 2), r"bounds: expected \(low, high\) or 3 pairs of them for x0, or a list of lows"),
+        (
+            ([0.0] * 3, ([0] * 4, [1] * 4)),
+            r"bounds: expected \(low, high\) or 3 pairs of them for x0, or a list of lows",
+        ),
         (([0.0], 7), r"bounds: expected \(low, high\)"),
         (({"a": 0.0}, (0, 1)), r"bounds: expected a mapping with names among \['a'\] as in x0, got \(0, 1\)"),
         (({"a": 0.0}, {"b": (0, 1)}), r"bounds: expected a mapping with names among \['a'\] as in x0, got \['b'\]"),
