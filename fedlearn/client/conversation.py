@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import final
 
 from fedlearn.client.failures import in_short
-from fedlearn.client.lending.budget import MemoryBudget, in_words
+from fedlearn.client.lending.budget import MemoryBudget, in_words, why_too_many
 from fedlearn.client.lending.throttle import CpuThrottle
 from fedlearn.client.line import ServerLine
 from fedlearn.client.neighbours import NeighbourLines
@@ -153,9 +153,9 @@ class Conversation:
     def _receive(self, message: Message) -> None:
         self._performer.perform(self._worker.received(message, self.now()))
         n_bytes, n_activations = self._worker.bytes_waiting, self._worker.activations_waiting_bytes
-        if n_bytes > self._budget.max_waiting_bytes or n_activations > self._budget.max_activations_bytes:
-            n_bytes += n_activations
-            reason = f"memory: expected orders as fast as this machine takes them, {in_words(n_bytes)} are waiting"
+        most, most_activations = self._budget.max_waiting_bytes, self._budget.max_activations_bytes
+        if n_bytes > most or n_activations > most_activations:
+            reason = why_too_many(n_bytes + n_activations, most if n_bytes > most else most_activations)
             self._performer.perform(self._worker.fail(reason, is_welcome_back=True))
 
     async def _compute(self, task: Callable[[], Computed], then: Callable[[Computed], None]) -> None:

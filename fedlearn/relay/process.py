@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import final
 
 from fedlearn.client.failures import in_short
-from fedlearn.client.lending.budget import MemoryBudget, in_words
+from fedlearn.client.lending.budget import MemoryBudget, why_too_many
 from fedlearn.client.line import ServerLine
 from fedlearn.client.performer import Computed
 from fedlearn.client.volunteer import VolunteerReplica
@@ -207,8 +207,8 @@ class RelayProcess:
             self._blocks.keep(message)
         self._performer.perform(self._relay.received(message, self.now()))
         assert self._worker is not None
-        if (n_bytes := self._worker.bytes_waiting) > self._budget.max_waiting_bytes:
-            reason = f"memory: expected orders as fast as this machine takes them, {in_words(n_bytes)} are waiting"
+        if (n_bytes := self._worker.bytes_waiting) > (most := self._budget.max_waiting_bytes):
+            reason = why_too_many(n_bytes, most)
             self._performer.perform(self._worker.fail(reason, is_welcome_back=True))
 
     def _serve(self, welcome: Welcome, step: int, digest: bytes) -> tuple[Coordinator, UpstreamSteps]:

@@ -49,7 +49,10 @@ async def test_activations_that_pile_up_are_answered_with_goodbye(run: Run, monk
     async with scene.converse() as conversing:
         leave = await conversing
     assert leave.is_welcome_back
-    assert leave.reason == "memory: expected orders as fast as this machine takes them, 0.524 MB are waiting"
+    assert leave.reason == (
+        "memory: expected orders as fast as this machine takes them, 0.524 MB are waiting, more than the 0.524 MB that "
+        "it lends for that; --max-memory of a volunteer says how much it lends"
+    )
 
 
 async def test_line_of_a_neighbour_whose_activations_pile_up_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

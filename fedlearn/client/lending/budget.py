@@ -116,6 +116,14 @@ def _check_work(operations: int, asked: str) -> None:
         raise ValueError(f"work: expected at most {MAX_OPERATIONS} operations at once, got {asked}: {operations}")
 
 
+def why_too_many(n_bytes: int, most: int) -> str:
+    """The reason to leave a server of whose messages more bytes wait for their turn than this most."""
+    return (
+        f"memory: expected orders as fast as this machine takes them, {in_words(n_bytes)} are waiting, more than the "
+        f"{in_words(most)} that it lends for that; --max-memory of a volunteer says how much it lends"
+    )
+
+
 def in_words(n_bytes: int) -> str:
     """A number of bytes in words."""
     return f"{n_bytes / 1e9:.3g} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.3g} MB"
