@@ -90,6 +90,14 @@ class Examiner(ABC):
         """
         raise ValueError("video: expected a policy, got a model that has no episodes; leave --video out")
 
+    def texts(self, weights: Float32Array, prompts: Sequence[str]) -> list[tuple[str, str]]:  # noqa: ARG002
+        """Prompts, held-out ones where none are given, each with what unperturbed weights write after it.
+
+        Raises:
+            ValueError: the model writes no texts.
+        """
+        raise ValueError("expected a model that writes text, got another; try eval, or --video")
+
 
 class TextExaminer(Examiner):
     """An examiner of a model that reads and writes text."""

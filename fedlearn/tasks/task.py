@@ -198,6 +198,14 @@ class Task(ABC):
         """
         raise ValueError(f"video: expected a policy in an environment, got a task of kind {self.kind}; try eval")
 
+    def texts(self, weights: Float32Array, prompts: Sequence[str]) -> list[tuple[str, str]]:  # noqa: ARG002
+        """Prompts, held-out ones where none are given, each with what unperturbed weights write after it.
+
+        Raises:
+            ValueError: the task's model writes no texts.
+        """
+        raise ValueError(f"expected a model that writes text, got a task of kind {self.kind}; try eval, or --video")
+
     def show(self, loss: float) -> tuple[str, float]:
         """The name, such as "reward", and the value of the mean loss in its usual unit."""
         return "loss", loss

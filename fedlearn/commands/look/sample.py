@@ -10,7 +10,7 @@ from fedlearn.commands.arguments import add_run, add_step, add_task
 from fedlearn.commands.look.evaluate import replica_at
 from fedlearn.commands.look.film import film_command
 from fedlearn.commands.output import add_output, bars_of
-from fedlearn.runs.run import find
+from fedlearn.runs.run import Run, find, kind_of, lacks_code, needing_task
 from fedlearn.tasks.kind import TextExaminer
 from fedlearn.text.beam_search import Search
 from fedlearn.text.sampling import Manner
@@ -28,7 +28,13 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
     """How text is written."""
     add_run(parser)
     add_step(parser)
-    parser.add_argument("--prompt", default="", metavar="TEXT", help="text to go on from (default: a new line)")
+    add_task(parser, "whose model writes, or whose policy is drawn")
+    parser.add_argument(
+        "--prompt",
+        default="",
+        metavar="TEXT",
+        help="text to go on from (default: a new line, or the held-out prompts of a task with a reward)",
+    )
     parser.add_argument(
         "--length",
         type=int,
@@ -69,7 +75,6 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
     )
     film = parser.add_argument_group("video, of a policy in an environment, in place of text")
     film.add_argument("--video", metavar="FILE", help="draw an episode of the policy, as FILE.mp4 or FILE.gif")
-    add_task(film, "whose policy is drawn")
     add_output(parser)
 
 
@@ -84,12 +89,10 @@ def sample_command(options: argparse.Namespace) -> int:
     if options.video is not None:
         return film_command(options)
     check_flags(options)
-    chosen = find(options.runs, options.run)
+    chosen = find(options.runs, options.run, task=options.task)
     examiner = chosen.prepared.examiner
     if not isinstance(examiner, TextExaminer):
-        raise ValueError(
-            f"run {chosen.folder.path.name}: expected a model that writes text, got another; try eval, or --video"
-        )
+        return _write_texts(chosen, options)
     bars = bars_of(options)
     replica = replica_at(chosen, options.step, bars)
     print(f"run {chosen.folder.path.name}, step {replica.step}", file=sys.stderr)
@@ -110,6 +113,32 @@ def sample_command(options: argparse.Namespace) -> int:
             bar.reach(len(text.tokens))
     said = tokenizer.decode(text.tokens)
     print((options.prompt + (said if text.is_stopped else up_to_a_word(said))).translate(_CONTROL_CHARACTERS))
+    return 0
+
+
+def _write_texts(chosen: Run, options: argparse.Namespace) -> int:
+    """Prints what the model of a task writes after its held-out prompts, or after the one that is given.
+
+    Raises:
+        ValueError: it writes none, or not as the flags say.
+    """
+    name, kind = chosen.folder.path.name, kind_of(chosen.folder).name
+    if kind != "reward":
+        raise ValueError(
+            f"run {name}: expected a model that writes text, got a task of kind {kind}; try eval, or --video"
+        )
+    if lacks_code(chosen):
+        raise needing_task(chosen.folder, chosen.config, "writing", options.given)
+    for flag in sorted({*Search.__struct_fields__, *Manner.__struct_fields__, "seed"}):
+        if getattr(options, flag) is not None:
+            raise ValueError(
+                f"--{flag.replace('_', '-')}: expected none, since the run's task says how it writes; leave it out"
+            )
+    replica = replica_at(chosen, options.step, bars_of(options))
+    print(f"run {name}, step {replica.step}", file=sys.stderr)
+    prompts = [options.prompt] if options.prompt else []
+    for prompt, text in chosen.prepared.examiner.texts(replica.weights, prompts):
+        print((prompt + text).translate(_CONTROL_CHARACTERS))
     return 0
 
 

@@ -100,16 +100,24 @@ class RewardTask(ModuleTask):
     def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:  # noqa: ARG002
         if not self._held_out:
             return {}
+        judge = _Judge(self._reward, self.tokenizer)
+        return {"reward": judge.mean(self._held_out, self._written(weights, self._held_out))}
+
+    def texts(self, weights: Float32Array, prompts: Sequence[str]) -> list[tuple[str, str]]:
+        given = list(prompts) or self._held_out or self._prompts[: self.batch_size]
+        judge = _Judge(self._reward, self.tokenizer)
+        return [(prompt, judge.text_of(one)) for prompt, one in zip(given, self._written(weights, given), strict=True)]
+
+    def _written(self, weights: Float32Array, prompts: Sequence[str]) -> list[list[int]]:
+        """The tokens that unperturbed weights write after each prompt."""
         _, write = self._write
-        judge, rewards = _Judge(self._reward, self.tokenizer), []
+        found: list[list[int]] = []
         with self.computing():
             self.load(weights)
-            for first in range(0, len(self._held_out), self.batch_size):
-                prompts = self._held_out[first : first + self.batch_size]
-                tokens, is_text = self._encoded([prompts])
-                written = write(self.model, tokens[0].to(self.device), is_text[0].to(self.device))
-                rewards += [judge(prompt, text) for prompt, text in zip(prompts, written.tolist(), strict=True)]
-        return {"reward": float(np.mean(rewards))}
+            for first in range(0, len(prompts), self.batch_size):
+                tokens, is_text = self._encoded([prompts[first : first + self.batch_size]])
+                found += write(self.model, tokens[0].to(self.device), is_text[0].to(self.device)).tolist()
+        return found
 
     @cached_property
     def _write(self) -> tuple[Write, Write]:
@@ -155,11 +163,17 @@ class _Judge:
         self._known: dict[tuple[str, tuple[int, ...]], float] = {}
 
     def __call__(self, prompt: str, written: list[int]) -> float:
-        tokens = written[: written.index(self._end)] if self._end in written else written
-        key = (prompt, tuple(tokens))
+        key = (prompt, tuple(self._up_to_end(written)))
         if key not in self._known:
-            self._known[key] = self._reward(prompt, self._tokenizer.decode(tokens))
+            self._known[key] = self._reward(prompt, self.text_of(written))
         return self._known[key]
+
+    def text_of(self, written: list[int]) -> str:
+        """The text up to its end."""
+        return self._tokenizer.decode(self._up_to_end(written))
+
+    def _up_to_end(self, written: list[int]) -> list[int]:
+        return written[: written.index(self._end)] if self._end in written else written
 
     def mean(self, prompts: Sequence[str], written: Sequence[list[int]]) -> float:
         """The mean reward over all prompts."""

@@ -1,6 +1,6 @@
 """The kinds of tasks that users bring in a file, all prepared alike because the task itself defines what differs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import final
 
 import msgspec
@@ -48,6 +48,10 @@ class TaskExaminer(Examiner):
 
     def film(self, weights: Float32Array) -> Film:
         return self._task.film(weights)
+
+    def texts(self, weights: Float32Array, prompts: Sequence[str]) -> list[tuple[str, str]]:
+        with self._in_use:
+            return self._task.texts(weights, prompts)
 
     def state_dict(self, weights: Float32Array, about: Mapping[str, str]) -> bytes:
         return self._task.state_dict(weights, about)

@@ -88,7 +88,7 @@ def test_what_a_task_can_not_do_is_told(tmp_path: Path, monkeypatch: pytest.Monk
         eval_command(options_of(run, task=entry))
     with pytest.raises(ValueError, match="--data: expected a run that trains on text, got another; leave it out"):
         eval_command(options_of(run, data=["text.txt"], task=entry))
-    with pytest.raises(ValueError, match="run 1: expected a model that writes text, got another; try eval"):
+    with pytest.raises(ValueError, match="run 1: expected a model that writes text, got a task of kind function; try"):
         sample_command(options_of(run))
 
 

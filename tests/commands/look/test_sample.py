@@ -1,14 +1,17 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from fedlearn.commands.look import sample as module
 from fedlearn.commands.look.sample import sample_command
-from fedlearn.runs.run import Run
+from fedlearn.runs.run import Run, named_task
 from fedlearn.tasks.kind import TextExaminer
 from fedlearn.text.language_model import Continuation
 from fedlearn.text.tokenizers.byte import ByteTokenizer
 from fedlearn.text.writing import CIRCLE_CHARACTERS
 from tests.commands.recorded_run import damage_checkpoint, options_of
+from tests.run_folders import created, task_config
 
 
 def test_sample_says_the_step_beside_the_text(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,3 +118,44 @@ def test_flag_of_sampling_is_not_ignored_beside_beams(run: Run, flag: str) -> No
 def test_flag_of_the_search_is_not_ignored_without_beams(run: Run) -> None:
     with pytest.raises(ValueError, match="--length-penalty: expected none for sampling, without --beams; leave it out"):
         sample_command(options_of(run, length_penalty=1.0))
+
+
+REWARDS = """import torch
+import fedlearn
+
+class Letters:
+    eos_token_id, pad_token_id = 0, None
+
+    def encode(self, text):
+        return [ord(letter) - 96 for letter in text]
+
+    def decode(self, tokens):
+        return "".join(chr(token + 96) for token in tokens)
+
+def write(model, prompts, is_text):
+    return torch.stack([prompts[:, -1], model.weight.argmax(-1)[prompts[:, -1]]], 1)
+
+task = fedlearn.reward(
+    lambda: torch.nn.Embedding.from_pretrained(torch.roll(torch.eye(5), 1, 1), freeze=False),
+    lambda prompt, text: 0.0, ["a", "ab"], tokenizer=Letters, held_out=["c", "cd"], write=write,
+)
+"""
+
+
+def test_sample_of_a_reward_writes_after_held_out_prompts_or_the_one_that_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "writer.py").write_text(REWARDS)
+    entry = f"{tmp_path / 'writer.py'}:task"
+    run = created(task_config(tmp_path, task=entry), named_task(entry))
+    assert sample_command(options_of(run, prompt="", task=entry)) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "ccd\ncdd\n"  # what follows d is the end
+    assert shown.err.endswith("run 1, step 0\n")
+    assert sample_command(options_of(run, prompt="ba", task=entry)) == 0
+    assert capsys.readouterr().out == "baab\n"
+    with pytest.raises(ValueError, match="--temperature: expected none, since the run's task says how it writes"):
+        sample_command(options_of(run, temperature=0.5, task=entry))
+    with pytest.raises(ValueError, match=r"--task: expected the file of the run's task, since writing takes its code"):
+        sample_command(options_of(run, prompt=""))

@@ -154,3 +154,13 @@ def test_rewards_that_are_not_finite_are_warned_of_once() -> None:
         assert np.isnan(mine.losses(members, batch)).all()
     assert [warning.filename for warning in warned] == [__file__]
     assert np.isnan(mine.losses(members, batch)).all()  # without another warning, which would be an error
+
+
+def test_texts_follow_prompts_that_are_given_or_held_out_up_to_their_end() -> None:
+    table = np.zeros((6, 6), dtype=np.float32)
+    for letter, following in ((1, 2), (2, 5), (5, 0), (4, 4)):  # a, b, e and an end; d and d
+        table[letter, following] = 1.0
+    weights = table.reshape(-1)
+    assert task(held_out=["a", "dd", "cb"]).texts(weights, []) == [("a", "be"), ("dd", "ddd"), ("cb", "e")]
+    assert task(held_out=["a"]).texts(weights, ["d"]) == [("d", "ddd")]
+    assert task().texts(weights, []) == [("a", "be"), ("bcd", "ddd")]
