@@ -80,6 +80,8 @@ def _read(model: nn.Module, tokens: Tensor, is_text: Tensor, cache: Any) -> Tens
     mask = torch.zeros_like(seen, dtype=torch.float32).masked_fill(~seen, torch.finfo(torch.float32).min)
     places = (is_text.long().cumsum(1) - 1).clamp_min(0)[:, -n:]
     known = inspect.signature(model.forward).parameters
+    if "attention_mask" not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        raise _no_causal_model(f"{type(model).__name__}.forward({', '.join(known)})")
     more = {"position_ids": places, "logits_to_keep": 1}
     # Since 5.24, `cache` is the name of what was `past_key_values`.
     answer = model(
@@ -89,8 +91,17 @@ def _read(model: nn.Module, tokens: Tensor, is_text: Tensor, cache: Any) -> Tens
         **{"cache" if "cache" in known else "past_key_values": cache},
         **{name: value for name, value in more.items() if name in known},
     )
+    if not hasattr(answer, "logits"):
+        raise _no_causal_model(f"{type(model).__name__}, which gives {type(answer).__name__}")
     logits: Tensor = answer.logits[:, -1]
     return logits.float()
+
+
+def _no_causal_model(received: str) -> ValueError:
+    return ValueError(
+        "model: expected a causal language model of transformers, which takes attention_mask and gives logits, "
+        f"got {received}; or let write= be a function of yours that writes with it"
+    )
 
 
 def _too_long(model: nn.Module, prompts: Tensor, *, n_new: int) -> str:

@@ -196,3 +196,26 @@ def test_a_language_model_is_judged_by_what_it_writes() -> None:
     greedy = {**more, "temperature": 0.0}
     assert figures == [reward(model, total, prompts, tokenizer=Numbers, **greedy).evaluate(weights, threads=1)] * 2
     assert "one by one: " in task.report()
+
+
+class Plain(nn.Module):
+    def forward(self, tokens: Tensor) -> Tensor:
+        return nn.functional.one_hot(tokens, 20).float()
+
+
+class Bare(Plain):
+    def forward(self, tokens: Tensor, **_: Any) -> Tensor:  # noqa: ANN401 (what transformers' models take)
+        return super().forward(tokens)
+
+
+@pytest.mark.parametrize(
+    ("model", "received"),
+    [(Plain(), r"Plain\.forward\(tokens\)"), (Bare(), "Bare, which gives Tensor")],
+    ids=["without a mask", "without logits"],
+)
+def test_a_model_that_is_none_of_transformers_is_refused_with_the_remedy(model: nn.Module, received: str) -> None:
+    write = CausalWriter(new_tokens=2, temperature=0.0, end=None)
+    with pytest.raises(
+        ValueError, match=f"model: expected a causal language model .*, got {received}; or let write= be"
+    ):
+        write(model, *(each[0] for each in padded([PROMPTS], 0)))
