@@ -35,10 +35,16 @@ def longer(objective: TaskObjective, optimizer: AnyOptimizer, data: Columns, *, 
     def found(at: Float32Array, _first: int = 0) -> LossGradients:
         return objective.first_gradient(at, data, n_groups=n_groups)
 
-    back = local_steps(objective.layout, weights, LocalSteps(optimizer, n_groups), found, n_members=n_groups).total
+    first = local_steps(objective.layout, weights, LocalSteps(optimizer, n_groups), found, n_members=n_groups)
+
+    def loss_after(factor: float) -> float:
+        return float(found(weights - np.float32(USUAL * factor) * first.total).losses.mean())
+
+    if not loss_after(FACTORS[1]) < float(first.losses.mean()):
+        return 1.0  # so it is with most networks, whose gradients may take seconds
     best, least = 1.0, np.inf
     for factor in FACTORS:
-        loss = float(found(weights - np.float32(USUAL * factor) * back).losses.mean())
+        loss = loss_after(factor)
         if not loss < least:
             return best
         best, least = factor, loss

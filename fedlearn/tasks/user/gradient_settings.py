@@ -160,15 +160,17 @@ def _with_rate(
         config = config.replace({"vector_rate": VECTOR_RATE})
         chosen.append(Reason("a step of a bias moves all rows alike", "vector_rate", f"{VECTOR_RATE:g}"))
     width = _width(objective.layout)
+    first = {"learning_rate": of_matrices}
     if "matrix_rate" in usual and config.get("matrix_rate") == usual["matrix_rate"] and width:
         wider = min(max(width, USUAL_WIDTH), MOST_WIDTH) / USUAL_WIDTH
+        first = {"learning_rate": of_matrices / wider, "matrix_rate": usual["matrix_rate"] * wider}
         rate, most = rate / wider, most / wider
         if rate != of_matrices:
             ratio = usual["matrix_rate"] * of_matrices / rate
             config = config.replace({"matrix_rate": ratio})
             why = f"other tensors step less where a model, here {width:g}, is wide, and in long runs"
             chosen.append(Reason(why, "matrix_rate", f"{ratio:.3g}"))
-    stepping = strategy_of(config.replace({"learning_rate": rate})).optimizer
+    stepping = strategy_of(config.replace(first)).optimizer
     factor = longer(objective, stepping, data, n_groups=config.strategy.population_limit)
     if optimizer.usual_decay and not config.optimizer.weight_decay:
         decay = optimizer.usual_decay / math.sqrt(factor)  # larger targets need larger weights

@@ -309,6 +309,12 @@ class Far(Sloping):
         return LossGradients(((weights + 1.0) ** 2).sum() * np.ones_like(found.losses), found.total)
 
 
+class Deep(Sloping):
+    """It has a hidden matrix."""
+
+    hidden = ONE_HIDDEN
+
+
 class FarAndDeep(Far):
     """It has a hidden matrix."""
 
@@ -324,6 +330,15 @@ def test_steps_are_longer_where_the_loss_is_least_far_away() -> None:
         "learning_rate = 0.6: 100 times what suits most networks: the loss is least after 300 such steps at once"
     )
     assert Far.n_groups[-1] == far.strategy.population_limit
+
+
+@pytest.mark.parametrize(("near", "far", "factor"), [(Sloping, Far, 100.0), (Deep, FarAndDeep, 10**3.5)])
+@pytest.mark.parametrize("steps", [125, 1000, 8000])
+def test_steps_are_as_much_longer_in_runs_of_any_length(
+    steps: int, near: type[Sloping], far: type[Sloping], factor: float
+) -> None:
+    usual, longer = (settled_shapes(task, {"x": (512, 512)}, steps=steps)[0].optimizer for task in (near, far))
+    assert longer.learning_rate == pytest.approx(usual.learning_rate * factor)
 
 
 def test_matrices_decay_less_where_steps_are_longer() -> None:
