@@ -4,7 +4,7 @@ import re
 import signal
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import pytest
 
@@ -20,7 +20,7 @@ FLAGS = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of 20 steps or more, in which one client was killed mid-step and another joined late."""
+    """A folder with a run of 30 steps or more, in which one client was killed mid-step and another joined late."""
     folder = tmp_path_factory.mktemp("end_to_end")
     server = start("server.py", "--volunteers", "0", *FLAGS, folder=folder)
     with ended_at_exit(server):
@@ -38,7 +38,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
             with ended_at_exit(late):
                 wait_for(server, "late joined")
                 n_before = len(metrics_of(folder))
-                until(lambda: any(line["volunteers"] == 2 for line in metrics_of(folder)[max(20, n_before) :]))
+                until(lambda: any(line["volunteers"] == 2 for line in metrics_of(folder)[max(30, n_before) :]))
                 until(lambda: any(line.get("validation") for line in metrics_of(folder)))
                 server.send_signal(signal.SIGINT)
                 _, rest = wait_for(server, "the server was stopped")
@@ -52,8 +52,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_loss_falls_and_every_step_is_recorded(trained: Path) -> None:
     metrics = metrics_of(trained)
     assert [line["step"] for line in metrics] == list(range(len(metrics)))
-    first, last = (line["shown"]["bits_per_character"] for line in (metrics[0], metrics[-1]))
-    assert last < first - 0.2
+    bits = [line["shown"]["bits_per_character"] for line in metrics]  # of each step's own rows, a tenth up or down
+    assert fmean(bits[-5:]) < fmean(bits[:5]) - 0.2
     assert any("bits_per_character" in line.get("validation", {}) for line in metrics)
 
 
