@@ -7,10 +7,14 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+from numpy.random import mtrand
 from torch import Tensor
 
 _NUMPY_SEEDS = 2**32
 """The number of seeds that NumPy's own generator has."""
+
+_spare: list[np.random.MT19937] = []
+"""Generators that stand in for NumPy's, whose state takes long to copy; more than one where contexts are nested."""
 
 
 def random_states(device: torch.device) -> tuple[object, ...]:
@@ -30,7 +34,7 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     if seed is None:
         yield
         return
-    before, of_python, of_numpy = _torch_states(device), random.getstate(), np.random.get_state()
+    before, of_python = _torch_states(device), random.getstate()
     # `torch.manual_seed` also writes down who asked it, for each kind of device that is not there.
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -38,9 +42,10 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     elif device.type == "mps":
         torch.mps.manual_seed(seed)
     random.seed(seed)
-    np.random.seed(seed % _NUMPY_SEEDS)
     try:
-        yield
+        with _another_of_numpy():
+            np.random.seed(seed % _NUMPY_SEEDS)
+            yield
     finally:
         torch.set_rng_state(before[0])
         if device.type == "cuda":
@@ -48,7 +53,18 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
         elif device.type == "mps":
             torch.mps.set_rng_state(before[1])
         random.setstate(of_python)
-        np.random.set_state(of_numpy)
+
+
+@contextmanager
+def _another_of_numpy() -> Iterator[None]:
+    """A context in which the functions of `numpy.random` draw from another generator."""
+    before, own = mtrand.get_bit_generator(), _spare.pop() if _spare else np.random.MT19937()
+    mtrand.set_bit_generator(own)
+    try:
+        yield
+    finally:
+        mtrand.set_bit_generator(before)
+        _spare.append(own)
 
 
 def _torch_states(device: torch.device) -> list[Tensor]:

@@ -68,3 +68,15 @@ def test_a_draw_of_pytorchs_changes_its_states_alone() -> None:
     torch.rand(())
     assert random_states(CPU) != before
     assert states_outside_torch() == outside
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand, lambda: float(torch.rand(()))])
+def test_one_seed_within_another_leaves_its_draws_alone(draw: Callable[[], float]) -> None:
+    with seeded(5, CPU):
+        expected = [draw(), draw()]
+    with seeded(5, CPU):
+        found = [draw()]
+        with seeded(6, CPU):
+            draw()
+        found.append(draw())
+    assert found == expected
