@@ -83,6 +83,11 @@ def _remedy(data: object, what: str) -> str:
 
 def _as_column(column: object, what: str, name: str) -> NDArray[Any]:
     """The column as an array of a type that PyTorch has, too; float32 stands for float64 and bfloat16."""
+    if isinstance(column, np.ma.MaskedArray) and column.mask.any():
+        raise ValueError(
+            f"{what}: expected a number in each row of the column {name!r}, got {column.mask.sum()} masked ones; fill "
+            "them in, as by its filled(0), and give the mask as a column of its own"
+        )
     try:
         array = _of_tensor(column, what, name) if isinstance(column, Tensor) else np.asarray(column)
         if array.dtype == object and array.ndim == 1 and len(array) and isinstance(array[0], ROW_TYPES):

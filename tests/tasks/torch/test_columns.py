@@ -140,6 +140,13 @@ def test_rows_of_several_lengths_are_refused(column: object) -> None:
         as_columns({"x": column}, "data")
 
 
+def test_masked_numbers_are_refused_and_a_mask_of_nothing_is_none() -> None:
+    column = np.ma.masked_invalid(np.array([1.0, np.nan, 3.0, np.nan]))
+    with pytest.raises(ValueError, match=r"data: expected a number in each row of the column 'x', got 2 masked ones"):
+        as_columns({"x": column}, "data")
+    assert as_columns({"x": column[:1]}, "data")["x"].tolist() == [1.0]
+
+
 def test_sparse_column_is_refused() -> None:
     with pytest.raises(ValueError, match=r"expected a dense tensor as the column 'x', .*; give its to_dense\(\)"):
         as_columns({"x": torch.eye(3).to_sparse()}, "data")
