@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import final
@@ -82,12 +82,8 @@ def stop_signals_call(call: Callable[[int], None]) -> Iterator[None]:
         del frame
         call(number)
 
-    before = {number: signal.signal(number, handle) for number in _heeded(STOP_SIGNALS)}
-    try:
+    with _handled_by(handle, _heeded(STOP_SIGNALS)):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
@@ -109,15 +105,22 @@ def stop_signals_interrupt() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    others = (number for number in STOP_SIGNALS if number != signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in others if signal.getsignal(number) == signal.SIG_DFL}
+    others = [n for n in STOP_SIGNALS if n != signal.SIGINT and signal.getsignal(n) == signal.SIG_DFL]
+    with _handled_by(interrupt, others):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None], numbers: Iterable[signal.Signals]) -> Iterator[None]:
+    """A context in which these signals have this handler, and afterwards those that they had."""
+    before = {}
     try:
-        for number in before:
-            signal.signal(number, interrupt)
+        for number in numbers:
+            before[number] = signal.signal(number, handler)
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def _heeded(numbers: tuple[signal.Signals, ...]) -> tuple[signal.Signals, ...]:
