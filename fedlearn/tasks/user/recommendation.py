@@ -11,7 +11,8 @@ from fedlearn.tasks.kind import Measure
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.tasks.task import ROWS_BY_LOSSES
-from fedlearn.tasks.user.gradient_settings import choose_measure, settle_gradients, with_deadline
+from fedlearn.tasks.user.gradient_settings import settle_gradients, with_deadline
+from fedlearn.tasks.user.measure_choice import choose_measure
 from fedlearn.tasks.user.task_objective import TaskObjective
 
 GROUP_SIZE = 32

@@ -11,7 +11,7 @@ from fedlearn.es.sums.estimate import decode_estimate, encode_packed, encode_ran
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.blocks import drawn_rows, group_words
 from fedlearn.tasks.task import Batch, NoGradientError, flat_weights, most_at_once
-from fedlearn.tasks.user.gradient_settings import parts_without_gradient
+from fedlearn.tasks.user.measure_choice import parts_without_gradient
 from fedlearn.tasks.user.task_objective import TaskObjective
 
 torch = pytest.importorskip("torch")
