@@ -62,7 +62,8 @@ def decode(payload: bytes | bytearray | memoryview, expected: type[StructType]) 
 
 def _in_words(error: Exception, expected: type[msgspec.Struct]) -> str:
     """The reason, with the name of the field where msgspec gives its place in the array."""
-    if isinstance(error, UnicodeDecodeError):
+    # From msgspec 0.23 on, text that is not UTF-8 is one of its own errors.
+    if isinstance(error, UnicodeDecodeError) or "UTF-8" in str(error):
         return f"{'name: ' if 'name' in expected.__struct_fields__ else ''}expected text in UTF-8"
     found = _OF_A_FIELD.fullmatch(str(error))
     if found is None or not 0 < (place := int(found[2])) <= len(expected.__struct_fields__):
