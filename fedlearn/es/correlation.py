@@ -1,12 +1,14 @@
 """Correlated noise: a matrix, the factor, turns a member's numbers into its move, so that noise can learn the shape of
 a function's valley.
 
-The weights hold the factor in a tensor of their own, which the optimizer adapts.
+The weights hold the factor in a tensor of their own, which the optimizer adapts: a matrix [n, n] for the n parameters
+that are searched, or a vector [n], which stands for the matrix with this diagonal.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.layout import Float32Array, ParameterLayout
@@ -21,10 +23,19 @@ SIGNS = 4
 alone have one length, so that losses would not tell whether the least one is in the members' middle."""
 
 
+BLOCK_NUMBERS = 2**20
+"""The most numbers of members that a step makes again at once."""
+
+
 def correlated_noise(layout: ParameterLayout, weights: Float32Array, trials: Trials, *, seed: int) -> list[TensorNoise]:
-    """The noise of the trials' members, one entry for each tensor, by the factor that the weights hold."""
-    scales = _scales(layout)
-    moves = _numbers(layout, trials, seed=seed, threads=1) @ _factor(layout, weights).T
+    """The noise of the trials' members, one entry for each tensor, by the factor that the weights hold.
+
+    Raises:
+        ValueError: the layout's factor has another shape than [n, n] or [n] for n parameters that are searched.
+    """
+    scales, factor = _scales(layout), _factor(layout, weights)
+    numbers = _numbers(layout, trials, seed=seed, threads=1)
+    moves = numbers * factor if factor.ndim == 1 else numbers @ factor.T
     moves *= np.float32(trials.perturbation.sigma) * scales
     noise: list[TensorNoise] = []
     first = 0
@@ -48,16 +59,13 @@ def search(
     """Takes the step of an optimizer that searches, in place: members' numbers are made again.
 
     Raises:
-        ValueError: the Update does not tell members apart, or the weights hold no factor.
+        ValueError: the Update does not tell members apart, or the weights hold no factor, or one of another shape than
+            [n, n] or [n] for n parameters that are searched.
     """
     if update.is_summed or not layout.is_correlated:
         found = "a sum" if update.is_summed else "a model without a factor"
         raise ValueError(f"optimizer: expected utilities of members whose noise is correlated, got {found}")
-    perturbation = Perturbation(1.0, 0, antithetic=update.antithetic)
-    trials = [Trials(update.step, perturbation, update.group_size, first, count) for first, count in update.spans]
     intervals, scales = layout.intervals(layout.searched), _scales(layout)
-    of_spans = (_numbers(layout, some, seed=seed, threads=threads) for some in trials)
-    numbers = np.concatenate([scales[:0].reshape(0, scales.size), *of_spans])
     position, path = (np.concatenate([array[interval] for interval in intervals]) for array in (weights, slots["path"]))
     update.optimizer.search(
         SearchStep(
@@ -65,7 +73,7 @@ def search(
             factor=_factor(layout, weights),
             path=path,
             scales=scales,
-            numbers=numbers.astype(np.int64),
+            numbers=_blocks(layout, update, seed=seed, threads=threads),
             utilities=update.utilities.astype(np.int64),
         )
     )
@@ -74,6 +82,17 @@ def search(
         last = first + interval.stop - interval.start
         weights[interval], slots["path"][interval] = position[first:last], path[first:last]
         first = last
+
+
+def _blocks(layout: ParameterLayout, update: Update, *, seed: int, threads: int) -> Iterator[NDArray[np.int64]]:
+    """The whole numbers of an Update's members, in their order, [some members, n] each."""
+    perturbation = Perturbation(1.0, 0, antithetic=update.antithetic)
+    at_once = 2 * max(BLOCK_NUMBERS // (2 * max(layout.searched.size, 1)), 1)  # whole antithetic pairs
+    for first, count in update.spans:
+        for begin in range(first, first + count, at_once):
+            size = min(at_once, first + count - begin)
+            trials = Trials(update.step, perturbation, update.group_size, begin, size)
+            yield _numbers(layout, trials, seed=seed, threads=threads).astype(np.int64)
 
 
 def _numbers(layout: ParameterLayout, trials: Trials, *, seed: int, threads: int) -> Float32Array:
@@ -105,6 +124,8 @@ def _scales(layout: ParameterLayout) -> Float32Array:
 
 
 def _factor(layout: ParameterLayout, weights: Float32Array) -> Float32Array:
-    """The factor [n, n], as a view of the weights."""
-    n = layout.searched.size
-    return weights[layout.statistics["factor"]].reshape(n, n)
+    """The factor [n, n], or its diagonal [n], as a view of the weights."""
+    n, shape = layout.searched.size, layout.factor_shape
+    if shape not in ((n, n), (n,)):
+        raise ValueError(f"factor: expected {[n, n]}, or a diagonal {[n]}, for {n} searched numbers, got {list(shape)}")
+    return weights[layout.statistics["factor"]].reshape(shape)

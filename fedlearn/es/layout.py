@@ -142,6 +142,11 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
         """Whether a factor correlates the noise of members."""
         return "factor" in self.statistics
 
+    @property
+    def factor_shape(self) -> tuple[int, ...]:
+        """The shape of the factor that correlates noise; empty without one."""
+        return next((tensor.shape for tensor in self.tensors if tensor.statistic == "factor"), ())
+
     @cached_property
     def searched(self) -> "ParameterLayout":
         """The tensors that members perturb."""

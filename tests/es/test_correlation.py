@@ -1,10 +1,13 @@
 """Noise that a factor correlates, and the steps that adapt the factor."""
 
+import re
+
 import msgspec
 import numpy as np
 import pytest
 
 import es_core
+from fedlearn.es import correlation
 from fedlearn.es.correlation import correlated_noise
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.noise import Dense
@@ -24,9 +27,12 @@ LAYOUT = ParameterLayout(
     )
 )
 PLAIN = ParameterLayout(LAYOUT.tensors[:3])
+DIAGONAL = ParameterLayout((*LAYOUT.tensors[:3], TensorSpec("factor", (8,), scale=0.0, statistic="factor")))
 TRIALS = Trials(3, Perturbation(0.5, 0), group_size=4, first_member=8, n_members=8)
 MIXING: Float32Array = (np.eye(8) + np.tri(8, k=-1) / 4).astype(np.float32)
 GOLDEN = "3f66af99448370da"
+DEVIATIONS: Float32Array = np.linspace(0.5, 2.25, 8, dtype=np.float32)
+GOLDEN_DIAGONAL = "ee243c102722b4a0"
 
 
 def weights_with(factor: Float32Array) -> Float32Array:
@@ -34,17 +40,17 @@ def weights_with(factor: Float32Array) -> Float32Array:
     return np.concatenate([start, factor.ravel()])
 
 
-def new_replica(*, threads: int = 1) -> Replica:
-    weights = weights_with(MIXING)
-    return Replica(LAYOUT, genesis(LAYOUT, weights), seed=9, row_masks=lambda _: None, threads=threads)
+def new_replica(layout: ParameterLayout = LAYOUT, *, threads: int = 1) -> Replica:
+    weights = weights_with(MIXING if layout == LAYOUT else DEVIATIONS)
+    return Replica(layout, genesis(layout, weights), seed=9, row_masks=lambda _: None, threads=threads)
 
 
 def search_update(step: int) -> Update:
     return update_of(step, optimizer=Cma(0.25), rank=0)
 
 
-def moved(n_steps: int, *, threads: int = 1) -> Replica:
-    replica = new_replica(threads=threads)
+def moved(n_steps: int, layout: ParameterLayout = LAYOUT, *, threads: int = 1) -> Replica:
+    replica = new_replica(layout, threads=threads)
     for step in range(n_steps):
         replica.apply(search_update(step))
     return replica
@@ -109,19 +115,78 @@ def test_every_machine_has_the_same_bits_by_any_number_of_threads() -> None:
     assert moved(6).digest.hex() == moved(6, threads=3).digest.hex() == GOLDEN
 
 
-def test_a_replica_goes_on_from_a_snapshot() -> None:
-    replica = Replica(LAYOUT, moved(3).snapshot(), seed=9, row_masks=lambda _: None, threads=1)
+def test_every_machine_has_the_same_bits_of_a_diagonal_however_many_members_are_read_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert moved(6, DIAGONAL).digest.hex() == moved(6, DIAGONAL, threads=3).digest.hex() == GOLDEN_DIAGONAL
+    for numbers in (1, 48):  # two and six members at once
+        monkeypatch.setattr(correlation, "BLOCK_NUMBERS", numbers)
+        assert moved(6, DIAGONAL).digest.hex() == GOLDEN_DIAGONAL
+        assert moved(6).digest.hex() == GOLDEN
+
+
+@pytest.mark.parametrize("layout", [LAYOUT, DIAGONAL], ids=["matrix", "diagonal"])
+def test_a_replica_goes_on_from_a_snapshot(layout: ParameterLayout) -> None:
+    replica = Replica(layout, moved(3, layout).snapshot(), seed=9, row_masks=lambda _: None, threads=1)
     for step in range(3, 6):
         replica.apply(search_update(step))
-    assert replica.digest == moved(6).digest
+    assert replica.digest == moved(6, layout).digest
 
 
-def test_members_step_as_they_were_tried() -> None:
-    replica, update = new_replica(), search_update(0)
+def test_a_snapshot_with_a_factor_of_another_shape_is_refused() -> None:
+    for layout, other in ((LAYOUT, DIAGONAL), (DIAGONAL, LAYOUT)):
+        message = rf"weights: expected float32 \[{layout.size}\], got float32 \[{other.size}\]"
+        with pytest.raises(ValueError, match=message):
+            Replica(layout, moved(1, other).snapshot(), seed=9, row_masks=lambda _: None, threads=1)
+
+
+@pytest.mark.parametrize("shape", [(7,), (9,), (4, 16), (64,), (8, 1), (2, 4)])
+def test_a_factor_that_is_neither_a_matrix_nor_a_diagonal_of_what_is_searched_is_refused(
+    shape: tuple[int, ...],
+) -> None:
+    layout = ParameterLayout((*PLAIN.tensors, TensorSpec("factor", shape, scale=0.0, statistic="factor")))
+    weights = np.ones(layout.size, dtype=np.float32)
+    replica = Replica(layout, genesis(layout, weights), seed=9, row_masks=lambda _: None, threads=1)
+    message = (
+        rf"factor: expected \[8, 8\], or a diagonal \[8\], for 8 searched numbers, got {re.escape(str(list(shape)))}"
+    )
+    with pytest.raises(ValueError, match=message):
+        replica.apply(search_update(0))
+    with pytest.raises(ValueError, match=message):
+        correlated_noise(layout, weights, TRIALS, seed=1)
+    np.testing.assert_array_equal(replica.weights, weights)
+    assert replica.step == 0
+
+
+def test_the_noise_of_a_diagonal_is_that_of_a_matrix_with_it() -> None:
+    vector, matrix = (
+        correlated_noise(layout, weights_with(factor), TRIALS, seed=1)
+        for layout, factor in ((DIAGONAL, DEVIATIONS), (LAYOUT, np.diag(DEVIATIONS)))
+    )
+    for one, other in zip(vector[:3], matrix[:3], strict=True):
+        assert isinstance(one, Dense)
+        assert isinstance(other, Dense)
+        np.testing.assert_array_equal(one.noise, other.noise)
+    assert isinstance(vector[3], Dense)
+    assert vector[3].noise.shape == (8, 8)  # members, n
+    assert not vector[3].noise.any()
+
+
+def test_a_diagonal_and_what_is_searched_move_and_nothing_else() -> None:
+    before, after = new_replica(DIAGONAL), moved(1, DIAGONAL)
+    is_changed = before.weights != after.weights
+    assert is_changed[[*range(6), *range(9, 19)]].all()
+    assert not is_changed[6:9].any()
+    assert after.slots["path"].nonzero()[0].tolist() == [0, 1, 2, 3, 4, 5, 9, 10]
+
+
+@pytest.mark.parametrize("layout", [LAYOUT, DIAGONAL], ids=["matrix", "diagonal"])
+def test_members_step_as_they_were_tried(layout: ParameterLayout) -> None:
+    replica, update = new_replica(layout), search_update(0)
     members = []
     for first, count in update.spans:
         trials = Trials(0, Perturbation(0.25, 0), update.group_size, first, count)
-        noise = correlated_noise(LAYOUT, replica.weights, trials, seed=9)
+        noise = correlated_noise(layout, replica.weights, trials, seed=9)
         members.append(np.concatenate([e.noise.reshape(count, -1) for e in noise if isinstance(e, Dense)], axis=1))
     better = np.maximum(update.utilities, 0).astype(np.float64)
     expected = better @ np.concatenate(members) / better.sum()

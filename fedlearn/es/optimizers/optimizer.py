@@ -1,6 +1,6 @@
 """The interface between a replica and its optimizer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Self
 
 import msgspec
@@ -48,13 +48,14 @@ class SearchStep(msgspec.Struct, frozen=True, eq=False):
     position: Float32Array
     """The unperturbed parameters [n], moved in place."""
     factor: Float32Array
-    """The matrix [n, n] that turns numbers into moves, before `scales` and sigma; moved in place."""
+    """The matrix [n, n], or its diagonal [n], that turns numbers into moves, before `scales` and sigma; moved in
+    place."""
     path: Float32Array
     """The optimizer's slot [n], moved in place."""
     scales: Float32Array
     """The parameters' relative scales [n]."""
-    numbers: Int64Array
-    """The members' whole numbers [members, n], of mean 0 and variance 1."""
+    numbers: Iterable[Int64Array]
+    """The members' whole numbers, of mean 0 and variance 1: some members after another, [some members, n] each."""
     utilities: Int64Array
     """The members' utilities [members]."""
 
