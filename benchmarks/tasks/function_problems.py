@@ -7,7 +7,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.tasks.function.covariance import LARGEST_FULL
 from fedlearn.tasks.function.search_space import SearchSpace
 from fedlearn.tasks.task import Setting
 
@@ -43,11 +42,6 @@ class Problem(msgspec.Struct, frozen=True):
     """Standard deviation of the logarithm of what each loss that is told is multiplied by."""
     restarts: int = 0
     """Restarts of `fedlearn.minimize`, and of the peers that have some."""
-
-    @property
-    def is_task(self) -> bool:
-        """Whether it is tried as a task: without settings, where the task has some of its own."""
-        return self.settings is not None or self.start.size <= LARGEST_FULL
 
     @property
     def is_noisy(self) -> bool:

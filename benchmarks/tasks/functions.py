@@ -61,8 +61,7 @@ def main() -> int:
 
 def learners_for(problem: Problem, installed: list[str]) -> Mapping[str, Run]:
     """The ways to minimize this problem: ours, and those of the packages that are installed."""
-    tasks: dict[str, Run] = {"fedlearn.function": by_task} if problem.is_task else {}
-    return {"fedlearn.minimize": by_minimize, **tasks, **peers_for(problem, installed)}
+    return {"fedlearn.minimize": by_minimize, "fedlearn.function": by_task, **peers_for(problem, installed)}
 
 
 def minimized(function: str, problem: Problem, learner: str, run: Run, seeds: list[int], evaluations: int) -> Minimized:

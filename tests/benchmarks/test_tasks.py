@@ -87,11 +87,12 @@ def test_losses_of_functions_are_reported(read_json: ReadJson) -> None:
     assert [(each["function"], each["learner"]) for each in results] == [
         ("Rosenbrock", "fedlearn.minimize"),
         ("Rosenbrock", "fedlearn.function"),
-        (WIDE, "fedlearn.minimize"),  # of more numbers than a task correlates
+        (WIDE, "fedlearn.minimize"),
+        (WIDE, "fedlearn.function"),
         (TIMES_NOISE, "fedlearn.minimize"),
         (TIMES_NOISE, "fedlearn.function"),
     ]
-    assert [each["parameters"] for each in results] == [100, 100, 1000, 10, 10]
+    assert [each["parameters"] for each in results] == [100, 100, 1000, 1000, 10, 10]
     for each in results:
         assert 1750 <= each["evaluations"] <= 2001  # whole populations, which are large where there is noise
         assert len(each["losses"]) == 2

@@ -28,7 +28,7 @@ def loss(arrays):
     time.sleep({trial_s})
     return float(((arrays["vector"] - target) ** 2).mean())
 
-task = fedlearn.function(loss, {{"vector": np.zeros(300)}})
+task = fedlearn.function(loss, {{"vector": np.zeros(300)}}, covariance=False)
 """
 CROWD = """
 import json

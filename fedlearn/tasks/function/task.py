@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,13 @@ POPULATION = (16, 256)
 
 MOST_CORRELATED = 1000
 """The most numbers whose covariances a factor can hold: it has as many elements as they have pairs."""
+
+MOST_DIAGONAL = 100_000
+"""The most numbers whose variances are learned where a task does not say: with as many, no loss is lower for it after
+30,000 evaluations, and a step takes three to eight times as long."""
+
+Covariance = bool | Literal["diagonal"]
+"""What a task's noise learns: covariances of all pairs, nothing, or variances alone."""
 
 FACTOR = "noise.factor"
 
@@ -43,7 +50,7 @@ def function(
     held_out: Mapping[str, Any] | None = None,
     vectorized: bool = False,
     workers: int = 1,
-    covariance: bool | None = None,
+    covariance: Covariance | None = None,
     scales: Mapping[str, float] | None = None,
     settings: Mapping[str, Setting] | None = None,
 ) -> "FunctionTask":
@@ -55,26 +62,27 @@ def function(
     as it has `workers`, which helps where the loss waits: for a service or another process. The run reports the loss
     of the unperturbed arrays on the rows of `held_out`, or without data.
 
-    With `covariance` the noise learns the shape of the function's valley, by the optimizer `cma` and a matrix
-    [n, n] for n numbers, which lies beside the arrays as `noise.factor`. None stands for True where there are 2 to 200
-    numbers, no data, and neither another optimizer nor a learning rate in `settings`.
+    With `covariance` the noise learns the shape of the function's valley by the optimizer `cma`. True takes a matrix
+    [n, n] for n numbers, at most 1,000, "diagonal" a vector [n], a deviation for each number; either lies beside the
+    arrays as `noise.factor`. False does without. None, where there are no data, and neither another optimizer nor a
+    learning rate in `settings`, stands for True from 2 to 200 numbers and for "diagonal" from 201 to 100,000; else it
+    stands for False.
 
     Raises:
         ValueError: an array of `start` holds something else than finite numbers, columns do not fit together, the
-            loss takes other arguments, or workers are asked for where it takes all members at once.
+            loss takes other arguments, workers are asked for where it takes all members at once, or covariance is
+            another value, or True of too many numbers.
     """
     check_takes("loss", loss, "arrays", *(["rows"] if data else []))
     arrays = {name: as_start(name, array) for name, array in start.items()}
     searched = layout_of({name: array.shape for name, array in arrays.items()}, scales or {}, {}, {}).searched
     if covariance is None:
         is_open = (settings or {}).get("optimizer", "cma") == "cma" and "learning_rate" not in (settings or {})
-        covariance = is_open and not data and 2 <= searched.size <= LARGEST_FULL
-    if covariance and searched.size > MOST_CORRELATED:
-        raise ValueError(f"covariance: expected at most {MOST_CORRELATED} numbers with it, got {searched.size}")
+        covariance = _usual_covariance(searched.size) if is_open and not data else False
     return FunctionTask(
         loss,
         start=arrays,
-        n_correlated=searched.size if covariance else 0,
+        factor=_first_factor(searched.size, covariance),
         data=_as_columns("data", data),
         held_out=_as_columns("held_out", held_out),
         batch_size=batch_size,
@@ -96,7 +104,7 @@ class FunctionTask(Task):
         loss: Loss,
         *,
         start: Mapping[str, Float32Array],
-        n_correlated: int,
+        factor: Float32Array | None,
         data: Columns,
         held_out: Columns,
         batch_size: int,
@@ -116,10 +124,11 @@ class FunctionTask(Task):
         self._loss, self._start, self._vectorized, self._workers = loss, start, vectorized, workers
         self.data, self.held_out, self.batch_size = data, held_out, batch_size
         self.scales, self.settings, self._factor = scales, settings, dict[str, Float32Array]()
-        if n_correlated:
-            self._factor, self.statistics = {FACTOR: np.eye(n_correlated, dtype=np.float32)}, {FACTOR: "factor"}
+        if factor is not None:
+            self._factor, self.statistics = {FACTOR: factor}, {FACTOR: "factor"}
             self.scales = {FACTOR: 0.0, **scales}
-            self.settings = {**SEARCH, "sigma": _usual_sigma(start), **settings}
+            sigma = _usual_sigma(start) * min(1.0, math.sqrt(LARGEST_FULL / len(factor)))
+            self.settings = {**SEARCH, "sigma": sigma, **settings}
 
     @property
     def tensors(self) -> Mapping[str, Float32Array]:
@@ -177,6 +186,24 @@ class FunctionTask(Task):
             raise ValueError(f"loss: expected {expected}, got {_described(losses, found)}; {remedy}")
         with np.errstate(over="ignore"):
             return found.astype(np.float32)
+
+
+def _usual_covariance(n: int) -> Covariance:
+    """What suits so many numbers."""
+    if n <= LARGEST_FULL:
+        return n >= 2
+    return "diagonal" if n <= MOST_DIAGONAL else False
+
+
+def _first_factor(n: int, covariance: Covariance) -> Float32Array | None:
+    """The factor that noise of n numbers begins with; None without."""
+    if not isinstance(covariance, bool) and covariance != "diagonal":
+        raise ValueError(f"covariance: expected True, False or 'diagonal', got {covariance!r}")
+    if covariance == "diagonal":
+        return np.ones(n, dtype=np.float32)
+    if covariance and n > MOST_CORRELATED:
+        raise ValueError(f"covariance: expected at most {MOST_CORRELATED} numbers with True, or 'diagonal', got {n}")
+    return np.eye(n, dtype=np.float32) if covariance else None
 
 
 def _usual_sigma(start: Mapping[str, Float32Array]) -> float:

@@ -17,6 +17,7 @@ from fedlearn.simulation.swarm import Participant
 from fedlearn.storage.journal.journal import read_journal
 from fedlearn.tasks.blocks import NO_BLOCK, cut
 from fedlearn.tasks.function import function
+from fedlearn.tasks.function.task import Covariance
 from fedlearn.tasks.user import task_kind
 from fedlearn.tasks.user.named_task import NamedTask
 from tests.run_folders import TARGET, created, fit_task, named, reopened, task_config
@@ -119,9 +120,11 @@ def test_joiner_takes_the_journals_steps_while_they_are_fewer_bytes_than_the_wei
     assert stage.drifted() == []
 
 
-@pytest.mark.parametrize("exchange", ["auto", "sum"])
-def test_noise_that_learns_its_covariance_is_equal_everywhere(tmp_path: Path, stage_of: StageOf, exchange: str) -> None:
-    task = fit_task(covariance=True)
+@pytest.mark.parametrize(("exchange", "covariance"), [("auto", True), ("sum", True), ("auto", "diagonal")])
+def test_noise_that_learns_its_covariance_is_equal_everywhere(
+    tmp_path: Path, stage_of: StageOf, exchange: str, covariance: Covariance
+) -> None:
+    task = fit_task(covariance=covariance)
     settings = {**task.task.settings, "learning_rate": 0.5, "group_size": 8, "population_limit": 16}
     run = run_of(tmp_path, task, steps=60, exchange=exchange, **settings)
     stage = stage_of(run, task)
@@ -134,6 +137,16 @@ def test_noise_that_learns_its_covariance_is_equal_everywhere(tmp_path: Path, st
     assert stage.trainer.replica.weights[: TARGET.size] == pytest.approx(TARGET, abs=1e-3)
     assert not any(update.is_summed for update in read_journal(run.folder.journal))
     assert history.replay(reopened(run)).holding.replica.digest == stage.trainer.replica.digest
+
+
+def test_resumed_run_of_a_diagonal_ends_where_an_uninterrupted_one_does(tmp_path: Path, stage_of: StageOf) -> None:
+    task = fit_task(covariance="diagonal")
+    settings = {**task.task.settings, "learning_rate": 0.5, "group_size": 8, "population_limit": 16}
+    whole, parts = (run_of(tmp_path, task, steps=steps, **settings) for steps in (12, 5))
+    stage_of(whole, task).train()
+    stage_of(parts, task).train()
+    stage_of(reopened(parts, steps=12), task).train()
+    assert journal_of(parts) == journal_of(whole)
 
 
 def test_volunteer_whose_start_is_another_is_sent_the_weights(tmp_path: Path, stage_of: StageOf) -> None:

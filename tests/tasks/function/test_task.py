@@ -11,7 +11,7 @@ from fedlearn.es.noise import Dense, TensorNoise, member_noise
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.function import FunctionTask, function
-from fedlearn.tasks.function.task import FACTOR
+from fedlearn.tasks.function.task import FACTOR, MOST_DIAGONAL
 from fedlearn.tasks.task import Batch, flat_weights
 from tests.patience import LIMIT_S
 
@@ -245,7 +245,6 @@ def test_workers_that_make_no_sense_are_refused(workers: int, vectorized: bool) 
         ({"start": {"one": [1.0]}}, 0),
         ({"start": {"one": [1.0]}, "covariance": True}, 1),
         ({"start": {"many": np.ones(200)}}, 200),
-        ({"start": {"more": np.ones(201)}}, 0),
         ({"start": {"more": np.ones(201)}, "covariance": True}, 201),
         ({"settings": {"optimizer": "cma", "sigma": 0.1}}, 6),
         ({"settings": {"optimizer": "adam"}}, 0),
@@ -262,15 +261,54 @@ def test_the_noise_of_few_numbers_learns_their_covariance(arguments: dict[str, A
         assert task.layout.searched.size == n_correlated
 
 
-def test_a_covariance_of_too_many_numbers_is_refused() -> None:
-    with pytest.raises(ValueError, match="covariance: expected at most 1000 numbers with it, got 1001"):
+@pytest.mark.parametrize(
+    ("arguments", "n"),
+    [
+        ({"start": {"more": np.ones(201)}}, 201),
+        ({"start": {"more": np.ones((40, 50))}}, 2000),
+        ({"start": {"most": np.ones(MOST_DIAGONAL)}}, MOST_DIAGONAL),
+        ({"start": {"too many": np.ones(MOST_DIAGONAL + 1)}}, 0),
+        ({"start": {"more": np.ones(201)}, "covariance": False}, 0),
+        ({"start": {"more": np.ones(201)}, "settings": {"optimizer": "adam"}}, 0),
+        ({"start": {"more": np.ones(201)}, "settings": {"learning_rate": 0.1}}, 0),
+        ({"start": {"more": np.ones(201)}, "settings": {"sigma": 0.1}}, 201),
+        ({"start": {"more": np.ones(201), "fixed": np.ones(5)}, "scales": {"fixed": 0.0}}, 201),
+        ({"loss": weighed, "data": DATA, "start": {"matrix": np.ones((201, 3)), "vector": np.ones(3)}}, 0),
+        ({"loss": weighed, "data": DATA, "covariance": "diagonal"}, 6),
+        ({"covariance": "diagonal"}, 6),
+    ],
+)
+def test_the_noise_of_many_numbers_learns_their_variances(arguments: dict[str, Any], n: int) -> None:
+    task = function(**{"loss": summed, "start": START, **arguments})
+    assert task.layout.is_correlated == (n > 0) == (task.settings.get("optimizer") == "cma")
+    if n:
+        np.testing.assert_array_equal(task.tensors[FACTOR], np.ones(n, dtype=np.float32))
+        assert task.layout.searched.size == n
+        assert task.usual_population == 4 + int(3 * math.log(n))
+
+
+def test_a_covariance_of_too_many_numbers_or_of_an_unknown_shape_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match="covariance: expected at most 1000 numbers with True, or 'diagonal', got 1001"
+    ):
         function(summed, {"x": np.ones(1001)}, covariance=True)
+    value: Any
+    for value in ("full", 1, 0, np.True_):
+        with pytest.raises(ValueError, match=f"covariance: expected True, False or 'diagonal', got {value!r}"):
+            function(summed, START, covariance=value)
 
 
 @pytest.mark.parametrize(("start", "sigma"), [([0.1, -0.2], 0.5), ([3.0, -4.0, 5.0], math.sqrt(50 / 3) / 2)])
 def test_correlated_noise_begins_at_half_of_a_usual_distance(start: list[float], sigma: float) -> None:
     assert function(summed, {"x": start}).settings["sigma"] == pytest.approx(sigma)
     assert function(summed, {"x": start}, settings={"sigma": 0.125}).settings["sigma"] == 0.125
+
+
+@pytest.mark.parametrize(("n", "sigma"), [(100, 0.5), (200, 0.5), (800, 0.25), (20_000, 0.05)])
+def test_noise_of_many_numbers_begins_with_members_as_far_away_as_those_of_200(n: int, sigma: float) -> None:
+    task = function(summed, {"x": np.zeros(n)}, covariance="diagonal")
+    assert task.settings["sigma"] == pytest.approx(sigma)
+    assert function(summed, {"x": np.zeros(n)}, settings={"sigma": 0.125}).settings["sigma"] == 0.125
 
 
 @pytest.mark.parametrize("vectorized", [False, True])

@@ -230,6 +230,8 @@ def test_settings_that_were_given_stay_for_functions_too() -> None:
         (100, 639.0, {}, (17, 17, 272)),
         (100, 0.1, {}, (17, 17, 272)),
         (100, 0.1, {"max_population": 40}, (17, 17, 40)),
+        (1000, 1e5, {}, (24, 24, 24)),
+        (1000, 0.1, {}, (24, 24, 384)),
         (100, 1e5, {"population_limit": 34}, (17, 34, 0)),
         (100, 1e5, {"population_limit": 10}, (8, 10, 0)),
         (100, 1e5, {"group_size": 34}, (34, 34, 34)),
@@ -267,6 +269,8 @@ def test_a_function_that_is_not_the_same_twice_has_more_groups_in_a_step() -> No
     assert task_settled(noisy, 1e5) == (17, 272, 272)
     assert task_settled(noisy, 0.1) == (17, 272, 4352)
     assert task_settled(noisy, 1e5, population_limit=34) == (17, 34, 0)
+    wide = function(lambda _: next(losses), {"x": np.zeros(1000)})
+    assert task_settled(wide, 1e5) == (24, 384, 384)
     unlike = function(
         lambda arrays, rows: arrays["x"].sum() + rows["y"].sum(),
         {"x": np.zeros(100)},
