@@ -85,6 +85,22 @@ class Shaping(msgspec.Struct, frozen=True, array_like=True):
             raise ValueError(f"fitness_shaping: expected one of {', '.join(SHAPINGS)}, got {self.rule!r}")
         return SHAPINGS[self.rule](bounded(losses), group_size, self.scale)
 
+    def utilities_of_all(self, losses: Float32Array, group_size: int) -> Int8Array:
+        """The utilities of members that are compared with those of all groups, int8 [n].
+
+        A loss that is not finite counts as the worst of the others, and a group of such alone does not count.
+
+        Raises:
+            ValueError: there is no such rule.
+        """
+        utilities = np.zeros(losses.size, dtype=np.int8)
+        is_finite = np.isfinite(fine := bounded(losses))
+        counts = is_finite.reshape(-1, group_size).any(axis=1).repeat(group_size)
+        if counts.any():
+            filled = np.where(is_finite, fine, fine[is_finite].max())[counts]
+            utilities[counts] = self.utilities(filled, filled.size)
+        return utilities
+
 
 def spread_of(losses: Float32Array, group_size: int) -> float:
     """The typical standard deviation of losses within a group: the median over groups with finite losses, or 0.

@@ -325,7 +325,10 @@ def tell(
         gradient_scale = population.group_size / (n_members * 2.0**perturbation.unit_bits)
     else:
         replayed = losses[:0] if estimate.is_there else losses
-        utilities = Shaping(strategy.fitness_shaping, scale).utilities(replayed, population.group_size)
+        shaping = Shaping(strategy.fitness_shaping, scale)
+        # Members of a search without data have all seen the same function, those of groups of rows have not.
+        compared = shaping.utilities_of_all if strategy.optimizer.searches and not block else shaping.utilities
+        utilities = compared(replayed, population.group_size)
         # The gradient of the loss: a lower loss has a higher utility, hence the sign.
         gradient_scale = -scale / (UTILITY_RESOLUTION * n_members * perturbation.sigma)
     return Update(

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedlearn.es.shaping import MAX_LOSS, SHAPINGS, UTILITY_RESOLUTION, bounded, n_counted, spread_of
+from fedlearn.es.shaping import MAX_LOSS, SHAPINGS, UTILITY_RESOLUTION, Shaping, bounded, n_counted, spread_of
 from fedlearn.es.sums.estimate import MAX_UTILITY
 
 METHODS: list[str] = list(SHAPINGS)
@@ -126,3 +126,20 @@ def test_spread_is_to_the_bit_what_numpy_makes_of_the_groups(n_groups: int) -> N
     groups = np.random.default_rng(n_groups).standard_normal((n_groups, 4)).astype(np.float32)
     deviations = groups.astype(np.float64).std(axis=1, ddof=1)
     assert spread_of(groups.reshape(-1), 4) == float(np.median(deviations))
+
+
+def test_members_may_be_compared_with_those_of_all_groups() -> None:
+    losses, shaping = losses_of(1.0, 2.0, 3.0, 4.0), Shaping("centered-ranks", 1.0)
+    assert shaping.utilities(losses, 2).tolist() == [28, -28, 28, -28]
+    of_all = shaping.utilities_of_all(losses, 2)
+    assert of_all.tolist() == shaping.utilities(losses, 4).tolist() == [42, 14, -14, -42]
+    assert of_all.dtype == np.int8
+
+
+def test_among_all_a_broken_loss_is_the_worst_and_a_group_of_such_says_nothing() -> None:
+    shaping = Shaping("centered-ranks", 1.0)
+    broken = losses_of(np.nan, np.inf, 1.0, np.nan, 3.0, 2.0, 5e12, -np.inf)
+    expected = shaping.utilities(losses_of(1.0, 3.0, 3.0, 2.0), 4).tolist()
+    assert shaping.utilities_of_all(broken, 2).tolist() == [0, 0, *expected, 0, 0]
+    assert shaping.utilities_of_all(broken[:2], 2).tolist() == [0, 0]
+    assert shaping.utilities_of_all(broken[:0], 2).tolist() == []
