@@ -98,11 +98,13 @@ def by_task(problem: Problem, seed: int, evaluations: int) -> tuple[float, int]:
         size, n_groups = task.usual_population, NOISY_GROUPS if problem.is_noisy else 1
         settings |= {"group_size": size, "population_limit": n_groups * size, "learning_rate": settings["sigma"]}
         settings["path_share"] = NOISY_SHARE if problem.is_noisy else EXACT_SHARE
-    steps = max(1, evaluations // int(settings["population_limit"]))
-    run = OneProcess(task, seed=seed, settings={**settings, "steps": steps})
-    for _ in range(steps):
+        settings["restarts"] = problem.restarts
+    else:
+        settings["steps"] = max(1, evaluations // int(settings["population_limit"]))
+    run = OneProcess(task, seed=seed, settings=settings)
+    while not run.end and (not run.members_tried or run.members_tried + run.population <= evaluations):
         run.step()
-    return problem.loss(run.weights[: problem.start.size].astype(np.float64)), run.members_tried
+    return problem.loss(run.best[: problem.start.size].astype(np.float64)), run.members_tried
 
 
 if __name__ == "__main__":

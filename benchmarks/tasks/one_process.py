@@ -5,8 +5,8 @@ from typing import final
 
 from fedlearn.config import Schema
 from fedlearn.es.layout import Float32Array
-from fedlearn.es.replica import genesis
-from fedlearn.es.strategy import ask, tell
+from fedlearn.es.replica import BEST, genesis
+from fedlearn.es.strategy import ask, search_end, tell
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update
 from fedlearn.tasks.blocks import block_name
@@ -51,6 +51,22 @@ class OneProcess:
     def weights(self) -> Float32Array:
         """The unperturbed weights [n_parameters]."""
         return self._holding.replica.weights
+
+    @property
+    def best(self) -> Float32Array:
+        """The weights [n_parameters] that the last step of a run would leave: the kept ones, if those were better."""
+        attempt, replica = self._last.attempt if self._last is not None else None, self._holding.replica
+        return replica.slots[BEST] if attempt is not None and attempt.best < attempt.smoothed else replica.weights
+
+    @property
+    def population(self) -> int:
+        """Number of members of the next step."""
+        return ask(self._strategy, self.steps_taken, self._last).limit
+
+    @property
+    def end(self) -> str:
+        """Why a search is at its end; empty where it goes on."""
+        return search_end(self._strategy, self._last)
 
     def step(self) -> float:
         """Takes one step; the mean of its members' losses."""

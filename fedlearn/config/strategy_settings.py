@@ -138,7 +138,8 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         setting(
             "times that a run begins again from its first weights, if it is far from target_loss and not on its way "
-            "there, and the best weights are kept; by gradients with a third of the rate, if its loss stands still",
+            "there, and the best weights are kept; by gradients with a third of the rate, if its loss stands still; by "
+            "cma elsewhere, with four times the members, once losses no longer differ",
             ge=0,
             le=1000,
         ),

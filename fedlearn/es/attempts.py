@@ -5,13 +5,19 @@ the last attempt goes back to them.
 
 A run by gradients has no target: if its loss stands still at first, it begins again with a lower rate, and goes back if
 that does not help. Whoever has seen its first losses decides that (`fedlearn.coordination.steps.standstill`).
+
+A search, whose noise learns the shape of a function's valley, is at its end where members no longer differ. It begins
+again elsewhere, with more members, which see more of the function's large shape; source: Auger and Hansen, "A Restart
+CMA Evolution Strategy with Increasing Population Size", 2005.
 """
 
 import math
 from typing import Literal
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 SMOOTHING = 0.9
 """The weight of earlier steps in the smoothed loss."""
@@ -28,14 +34,16 @@ MOST_BLOCKS = 12
 LOWER = 3.0
 """The factor by which the learning rate of a run by gradients is lower in each further attempt."""
 
+ALIKE_STEPS = 10
+"""Steps in a row whose losses are alike at the end of a search."""
+
+ALIKE, ALIKE_SHARE = 1e-11, 2.0**-21
+"""The difference of losses that are alike, and the same as a share of their median, four times what float32 holds."""
+
+WIDER = 4
+"""The factor by which a search has more members in each further attempt."""
+
 Move = Literal["on", "keep", "anew", "back", "settle"]
-
-
-class Attempts(msgspec.Struct, frozen=True):
-    """How often a run may begin again, and the loss that it wants."""
-
-    restarts: int = 0
-    target_loss: float = 0.0
 
 
 class Attempt(msgspec.Struct, frozen=True, array_like=True):
@@ -48,19 +56,23 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True):
     first: float = 0.0
     """The loss of its first step; this and the next two are 0 where gradients are measured."""
     smoothed: float = 0.0
-    """The running mean of its losses."""
+    """The running mean of its losses; in a search the last one."""
     mark: float = 0.0
-    """The smoothed loss at the end of the block before."""
+    """The smoothed loss at the end of the block before; in a search the number of last steps whose losses are alike."""
     best: float = 0.0
-    """The lowest smoothed loss of all attempts, infinite until the first block is over; where gradients are measured
-    that of the first attempt, 0 before it is known."""
+    """The lowest smoothed loss of all attempts, infinite until the first block, or search, is over; where gradients are
+    measured that of the first attempt, 0 before it is known."""
     move: Move = "on"
     """What follows the step: "keep" keeps the weights as the best, "anew" takes the first ones again, "back" the best
     ones, "settle" forgets both, since the run begins again no more."""
 
-    @property
-    def news(self) -> str:
+    def news(self, *, of_search: bool) -> str:
         """What an operator should know of the step."""
+        if self.move == "anew" and of_search:
+            return (
+                f"members of attempt {self.number} no longer differ, at a loss of {self.smoothed:.4g}; attempt "
+                f"{self.number + 1} begins elsewhere, with {WIDER} times the members, and the best weights are kept"
+            )
         if self.move == "anew":
             return (
                 f"attempt {self.number} is far from target_loss and not on its way there, so attempt {self.number + 1} "
@@ -73,6 +85,13 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True):
         is_far = self.first - self.smoothed < FAR * (self.first - target)
         is_slow = (self.mark - self.smoothed) * MOST_BLOCKS < self.smoothed - target
         return self.best > target and is_far and is_slow
+
+
+class Attempts(msgspec.Struct, frozen=True):
+    """How often a run may begin again, and the loss that it wants."""
+
+    restarts: int = 0
+    target_loss: float = 0.0
 
 
 def attempt_by_gradients(last: Attempt, *, step: int) -> Attempt | None:
@@ -100,6 +119,27 @@ def attempt_after(last: Attempt | None, attempts: Attempts, *, step: int, loss: 
     else:
         now = _gone_on(last, attempts, n_steps=step - last.began + 1, loss=loss)
     return _back(now) if is_last and now.smoothed > now.best else now
+
+
+def attempt_of_search(
+    last: Attempt | None, attempts: Attempts, *, step: int, losses: NDArray[np.float32], is_last: bool
+) -> Attempt:
+    """The attempt of a search after this step, whose members have these losses, all finite."""
+    loss, restarts = float(np.median(losses)), attempts.restarts
+    alike = float(np.ptp(losses) <= max(ALIKE, ALIKE_SHARE * abs(loss)))
+    if last is None:
+        return Attempt(1, step, loss, loss, alike, math.inf)
+    if last.move == "anew":
+        now = Attempt(last.number + 1, step, loss, loss, alike, last.best)
+    else:
+        now = replace(last, smoothed=loss, mark=(last.mark + 1) * alike, move="on")
+    is_at_end = now.mark >= ALIKE_STEPS
+    if is_at_end and now.number <= restarts and not is_last:
+        is_kept = last.move != "keep" and loss < now.best
+        return replace(now, best=loss, move="keep") if is_kept else replace(now, move="anew")
+    if is_at_end and now.number == restarts + 1:
+        now, is_last = replace(now, number=now.number + 1), True
+    return _back(now) if is_last and loss > now.best else now
 
 
 def _back(attempt: Attempt) -> Attempt:

@@ -95,6 +95,21 @@ def _blocks(layout: ParameterLayout, update: Update, *, seed: int, threads: int)
             yield _numbers(layout, trials, seed=seed, threads=threads).astype(np.int64)
 
 
+def go_elsewhere(layout: ParameterLayout, weights: Float32Array, update: Update, *, seed: int) -> None:
+    """Moves first weights, in place, to where a member of this step, with sigma alone, would be.
+
+    The numbers of another step are others, so a search that begins there does not know of them.
+    """
+    group = Trials(update.step, Perturbation(1.0, 0), update.group_size, 0, update.group_size)
+    numbers = _numbers(layout, group, seed=seed, threads=1)[0]
+    moves = np.float32(update.optimizer.learning_rate) * _scales(layout) * numbers
+    first = 0
+    for interval in layout.intervals(layout.searched):
+        last = first + interval.stop - interval.start
+        weights[interval] += moves[first:last]
+        first = last
+
+
 def _numbers(layout: ParameterLayout, trials: Trials, *, seed: int, threads: int) -> Float32Array:
     """The members' whole numbers [members, n], one for each of the n parameters that are searched."""
     searched = layout.searched

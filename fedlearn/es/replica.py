@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import es_core
 from fedlearn.es.attempts import Move
-from fedlearn.es.correlation import search
+from fedlearn.es.correlation import go_elsewhere, search
 from fedlearn.es.digest import part_digests, run_digest, tensor_digests
 from fedlearn.es.layout import Float32Array, ParameterLayout
 from fedlearn.es.optimizers import GradientPart, Optimizer, TensorStep, exact_arithmetic
@@ -117,6 +117,9 @@ class Replica:
             self._add_slots(update.optimizer)
             with exact_arithmetic():
                 search(self.layout, self.weights, self.slots, update, seed=self.seed, threads=self._threads)
+                self._attempt(move, update, [slice(0, self.weights.size)])
+                if move == "anew":
+                    go_elsewhere(self.layout, self.weights, update, seed=self.seed)
             self.step += 1
         else:
             self.take(update, self._summed(update) if update.is_summed else self.replayed(update))

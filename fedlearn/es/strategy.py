@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlearn.es.attempts import LOWER, Attempt, Attempts, attempt_after, attempt_by_gradients
+from fedlearn.es.attempts import LOWER, WIDER, Attempt, Attempts, attempt_after, attempt_by_gradients, attempt_of_search
 from fedlearn.es.growth import LEAST_STEP_S, Growth, usual_step_s
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.optimizers import AnyOptimizer, Sgd
@@ -59,7 +59,8 @@ FINE_BELOW = 0.5
 """Such steps below which sums have a byte again: a byte takes twice as long, and lines vary."""
 
 MOST_GROUPS = 1024
-"""The most machines that take local steps in one step of the run, where the population does not grow."""
+"""The most machines that take local steps in one step of the run, where the population does not grow, and the factor by
+which a search has more members at most."""
 
 MOMENTUM_OF_LOCAL_STEPS = 0.5
 """The momentum of the mean of local steps whose optimizer has a state, which is new in each group."""
@@ -154,12 +155,16 @@ def ask(
     """
     elapsed_s = elapsed_s_after(last)
     limit = members_wanted(strategy, elapsed_s, members_per_s=members_per_s, least_s=least_s, n_machines=n_machines)
+    wider = widening(strategy, last)
+    limit = max(limit, wider * strategy.population_limit)
     population = Population(
         step=step,
         perturbation=_perturbation_after(strategy, step, last),
         group_size=strategy.group_size,
         limit=limit // strategy.group_size * strategy.group_size,
-        optimizer=_with_rate(strategy.optimizer, learning_rate_factor(strategy.schedule, step, elapsed_s)),
+        optimizer=_with_rate(strategy.optimizer, learning_rate_factor(strategy.schedule, step, elapsed_s)).widened(
+            wider
+        ),
         elapsed_s=elapsed_s,
         shaping_scale=last.shaping_scale if last is not None else 0.0,
         weight_decay=strategy.weight_decay,
@@ -179,6 +184,22 @@ def ask(
         population = _of_local_steps(population, strategy, n_local, n_machines)
     perturbation = msgspec.structs.replace(population.perturbation, sum_bits=bits, pass_members=population.limit)
     return msgspec.structs.replace(population, perturbation=perturbation)
+
+
+def widening(strategy: Strategy, last: Update | None) -> int:
+    """The factor by which the step after this Update has more members, as those of further attempts of a search."""
+    if not strategy.optimizer.searches or last is None or last.attempt is None:
+        return 1
+    number = last.attempt.number + (last.attempt.move == "anew")
+    return int(min(WIDER ** min(number - 1, strategy.attempts.restarts, MOST_GROUPS), MOST_GROUPS))
+
+
+def search_end(strategy: Strategy, last: Update | None) -> str:
+    """Why a search is over after this Update; empty where it is not, and for what is no search."""
+    attempt = last.attempt if last is not None and strategy.optimizer.searches else None
+    if attempt is None or attempt.number <= strategy.attempts.restarts + 1:
+        return ""
+    return f"the search is at its end: members' losses no longer differ from {attempt.smoothed:.6g}"
 
 
 def _attempt_by_gradients(last: Update | None, step: int) -> Attempt | None:
@@ -357,16 +378,15 @@ def _attempt_after(
     strategy: Strategy, population: Population, losses: Float32Array, elapsed_s: float
 ) -> Attempt | None:
     """The attempt after a step with these losses; their median can't be moved far by a few false ones."""
-    finite = losses[np.isfinite(losses)]
-    if not strategy.attempts.restarts or not finite.size or population.perturbation.space == "nothing":
+    finite, of_search = losses[np.isfinite(losses)], strategy.optimizer.searches
+    judges = of_search or strategy.attempts.restarts > 0
+    if not judges or not finite.size or population.perturbation.space == "nothing":
         return population.attempt
-    return attempt_after(
-        population.attempt,
-        strategy.attempts,
-        step=population.step,
-        loss=float(np.median(finite)),
-        is_last=progress(strategy.schedule, population.step + 1, elapsed_s) >= 1.0,
-    )
+    last, attempts, step = population.attempt, strategy.attempts, population.step
+    is_last = progress(strategy.schedule, step + 1, elapsed_s) >= 1.0
+    if of_search:
+        return attempt_of_search(last, attempts, step=step, losses=finite, is_last=is_last)
+    return attempt_after(last, attempts, step=step, loss=float(np.median(finite)), is_last=is_last)
 
 
 def _with_rate(optimizer: AnyOptimizer, factor: float) -> AnyOptimizer:

@@ -133,7 +133,7 @@ def _check_search(config: RunConfig, layout: ParameterLayout) -> None:
         )
     if not layout.is_correlated:
         return
-    for key, value in (("rank", 0), ("weight_decay", 0.0), ("sigma_schedule", "constant"), ("restarts", 0)):
+    for key, value in (("rank", 0), ("weight_decay", 0.0), ("sigma_schedule", "constant")):
         if config.get(key) != value:
             raise ConfigError(f"{key}: expected {value} with the optimizer {name}, got {config.get(key)}; leave it out")
     rate, sigma = config.optimizer.learning_rate, config.strategy.sigma

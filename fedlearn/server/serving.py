@@ -116,7 +116,10 @@ def conclude(
     if reason.startswith(DIVERGED):  # from where nobody should go on
         terminal.end(f"{saved}; go back to its best step with", command=way_back(trainer.run))
         return
-    if _is_of_script(trainer.run):
+    if trainer.is_searched:  # from where nobody can go on
+        more = max(2 * trainer.run.config.strategy.restarts, 3)
+        terminal.end(f"{saved} in {trainer.run.folder.path}; --restarts {more} of a new run tries other places, too")
+    elif _is_of_script(trainer.run):
         terminal.end(f"{saved} in {trainer.run.folder.path}")
     else:
         terminal.end(f"{saved}; go on with", command=f"{invocation('serve')} {_resume_flags(trainer, usual)}")

@@ -83,6 +83,34 @@ def test_signal_while_a_run_is_prepared_leaves_no_folder(tmp_path: Path, number:
     assert list((tmp_path / "trainingRuns").iterdir()) == []
 
 
+VALLEYS = """import numpy as np
+import fedlearn
+
+def loss(arrays):
+    x = arrays["x"].astype(np.float64)
+    return float("nan") if x[0] > 3.7 else (10 + x**2 - 10 * np.cos(2 * np.pi * x)).sum()
+
+task = fedlearn.function(loss, {"x": np.full(3, 3.0)})
+"""
+
+
+def test_a_run_that_finds_nothing_more_looks_elsewhere_and_ends_at_its_best(tmp_path: Path) -> None:
+    (tmp_path / "valleys.py").write_text(VALLEYS)
+    task = ["--task", "valleys.py:task"]
+    server = start("server.py", "--port", "0", "--threads", "1", "--restarts", "2", *task, folder=tmp_path)
+    with ended_at_exit(server):
+        read = output_of(server).read()
+        assert server.wait(timeout=LIMIT_S) == 0
+    kept = re.findall(r"no longer differ, at a loss of (\S+); attempt \d begins elsewhere", read)
+    assert len(kept) == 2
+    (found,) = re.findall(r"at its end: members' losses no longer differ from (\S+); step \d+ is saved", read)
+    assert float(found) <= min(map(float, kept)) + 1e-6
+    assert re.search(r"--restarts 4 of a new run tries other places, too\nstep +\d+ +validation loss", read)
+    again = fedlearn("serve", "--resume", "latest", *task, "--port", "0", folder=tmp_path)
+    assert f"no longer differ from {found}; " in again
+    assert "all files are complete and belong together" in fedlearn("check", "latest", folder=tmp_path)
+
+
 def test_a_full_disk_ends_the_run_with_one_message(tmp_path: Path) -> None:
     server = start("server.py", "--port", "0", "--threads", "1", "--population-limit", "640", folder=tmp_path)
     with ended_at_exit(server):

@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from itertools import repeat
 
+import numpy as np
 import pytest
 
-from fedlearn.es.attempts import BLOCK_STEPS, Attempt, Attempts, attempt_after
+from fedlearn.es.attempts import ALIKE, ALIKE_STEPS, BLOCK_STEPS, Attempt, Attempts, attempt_after, attempt_of_search
 
 TARGET = -360.0
 ATTEMPTS = Attempts(2, TARGET)
@@ -97,10 +98,96 @@ def test_a_run_that_ends_with_its_first_step_has_nothing_to_go_back_to() -> None
 
 def test_an_operator_is_told_of_other_weights() -> None:
     told = after([*FLAT, *FLAT, *repeat(-20.0, 60)])
-    assert [attempt.news for attempt in told if attempt.news] == [
+    assert [news for attempt in told if (news := attempt.news(of_search=False))] == [
         "attempt 1 is far from target_loss and not on its way there, so attempt 2 begins from the first weights; the "
         "best ones are kept",
         "attempt 2 is far from target_loss and not on its way there, so attempt 3 begins from the first weights; the "
         "best ones are kept",
+        "the run goes back to its best weights",
+    ]
+
+
+def searched(losses: Sequence[Sequence[float]], *, restarts: int = 1, n_steps: int = 0) -> list[Attempt]:
+    """The attempt of a search after each step, whose members have these losses; of a run of `n_steps`, if not 0."""
+    found: list[Attempt] = []
+    for step, each in enumerate(losses):
+        last, array = found[-1] if found else None, np.array(each, dtype=np.float32)
+        is_last = step + 1 == n_steps
+        found.append(attempt_of_search(last, Attempts(restarts), step=step, losses=array, is_last=is_last))
+    return found
+
+
+def alike(loss: float, n: int = ALIKE_STEPS) -> list[tuple[float, float]]:
+    return [(loss, loss)] * n
+
+
+SEARCHING = [(1.0, 9.0), (2.0, 8.0)]
+
+
+def test_a_search_is_at_its_end_once_losses_were_alike_for_ten_steps_in_a_row() -> None:
+    told = searched([*SEARCHING, *alike(4.0, 9), (4.0, 5.0), *alike(3.0)], restarts=0)
+    assert [attempt.number for attempt in told] == [1] * 21 + [2]
+    assert {attempt.move for attempt in told} == {"on"}
+    assert told[1] == Attempt(1, 0, 5.0, 5.0, 0.0, math.inf)
+    assert told[-1] == Attempt(2, 0, 5.0, 3.0, 10.0, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "counts"),
+    [(0.0, ALIKE, True), (0.0, 2 * ALIKE, False), (1e6, 1e6 + 0.25, True), (1e6, 1e6 + 1.0, False)],
+)
+def test_losses_are_alike_by_what_float32_can_tell(low: float, high: float, *, counts: bool) -> None:
+    assert searched([SEARCHING[0], (low, high)])[-1].mark == float(counts)
+    assert searched([(low, high)])[-1].mark == float(counts)
+
+
+def test_a_search_keeps_its_best_weights_and_begins_elsewhere() -> None:
+    told = searched([*SEARCHING, *alike(4.0, 11), (20.0, 30.0), *alike(5.0, 12)])
+    assert [attempt.move for attempt in told[11:14]] == ["keep", "anew", "on"]
+    assert told[11].best == told[12].best == 4.0
+    assert told[13] == Attempt(2, 13, 25.0, 25.0, 0.0, 4.0)
+    # The second attempt is the last one, and worse.
+    assert [(attempt.number, attempt.move) for attempt in told[22:24]] == [(2, "on"), (3, "back")]
+    assert told[23].smoothed == 4.0
+    assert told[24].move == "on"
+
+
+def test_a_last_attempt_that_is_better_stays() -> None:
+    told = searched([*SEARCHING, *alike(4.0, 11), (20.0, 30.0), *alike(3.0, 10)])
+    assert (told[-1].number, told[-1].move, told[-1].smoothed) == (3, "on", 3.0)
+
+
+def test_weights_are_kept_once_however_little_they_still_gain() -> None:
+    told = searched([*alike(4.0, 10), *alike(3.999999, 1)])
+    assert [(attempt.move, attempt.best) for attempt in told[9:]] == [("keep", 4.0), ("anew", 4.0)]
+
+
+def test_a_worse_attempt_is_not_kept() -> None:
+    told = searched([*alike(4.0, 11), *alike(5.0, 10), *alike(3.0, 11)], restarts=2)
+    assert [(step, attempt.move) for step, attempt in enumerate(told) if attempt.move != "on"] == [
+        (9, "keep"),
+        (10, "anew"),
+        (20, "anew"),
+    ]
+    assert (told[-1].number, told[-1].smoothed) == (4, 3.0)
+
+
+@pytest.mark.parametrize(("last", "move", "number"), [(9.0, "back", 2), (3.0, "on", 2)])
+def test_a_search_that_knows_its_end_ends_with_its_best(last: float, move: str, number: int) -> None:
+    told = searched([*alike(4.0, 11), (20.0, 30.0), (last, last)], restarts=5, n_steps=13)
+    assert (told[-1].move, told[-1].number) == (move, number)
+
+
+def test_the_last_step_begins_nothing_anew() -> None:
+    assert searched(alike(4.0, 10), restarts=5, n_steps=10)[-1].move == "on"
+    assert searched(alike(4.0, 11), restarts=5, n_steps=11)[-1].move == "on"
+    assert searched(alike(4.0, 11), restarts=5, n_steps=12)[-1].move == "anew"
+
+
+def test_an_operator_is_told_where_a_search_goes() -> None:
+    told = searched([*alike(4.0, 11), *alike(5.0, 12)])
+    assert [news for attempt in told if (news := attempt.news(of_search=True))] == [
+        "members of attempt 1 no longer differ, at a loss of 4; attempt 2 begins elsewhere, with 4 times the members, "
+        "and the best weights are kept",
         "the run goes back to its best weights",
     ]

@@ -8,6 +8,7 @@ import pytest
 
 import es_core
 from fedlearn.es import correlation
+from fedlearn.es.attempts import Attempt, Move
 from fedlearn.es.correlation import correlated_noise
 from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.noise import Dense
@@ -205,6 +206,54 @@ def test_antithetic_members_are_opposite() -> None:
     np.testing.assert_allclose(
         (replica.weights - new_replica().weights)[:11], (new_replica().weights - other.weights)[:11], atol=1e-6
     )
+
+
+def attempted(replica: Replica, step: int, move: Move) -> None:
+    replica.apply(msgspec.structs.replace(search_update(step), attempt=Attempt(1, 0, move=move)))
+
+
+def searching_replica() -> Replica:
+    """A replica that keeps its first weights."""
+    begun = genesis(LAYOUT, weights_with(MIXING), keeps_start=True)
+    return Replica(LAYOUT, begun, seed=9, row_masks=lambda _: None, threads=1)
+
+
+def test_a_search_begins_elsewhere_with_its_first_factor() -> None:
+    replica = searching_replica()
+    for step in range(3):
+        replica.apply(search_update(step))
+    attempted(replica, 3, "anew")
+    np.testing.assert_array_equal(replica.weights[11:], MIXING.ravel())
+    np.testing.assert_array_equal(replica.weights[6:9], [7.0, 8.0, 9.0])
+    assert not replica.slots["path"].any()
+    # Where a member of that step would be, with sigma alone: 0.25, of the vector four times as much.
+    trials = Trials(3, Perturbation(0.25, 0), group_size=4, first_member=0, n_members=4)
+    matrix, _, vector, _ = correlated_noise(LAYOUT, weights_with(np.eye(8, dtype=np.float32)), trials, seed=9)
+    assert isinstance(matrix, Dense)
+    assert isinstance(vector, Dense)
+    np.testing.assert_array_equal(replica.weights[:6] - np.arange(1, 7), matrix.noise[0].ravel())
+    np.testing.assert_array_equal(replica.weights[9:11] - np.arange(10, 12), vector.noise[0])
+    assert matrix.noise[0].any()
+
+
+def test_a_search_goes_back_to_its_best_weights() -> None:
+    replica = searching_replica()
+    attempted(replica, 0, "keep")
+    kept = replica.weights.copy()
+    attempted(replica, 1, "anew")
+    replica.apply(search_update(2))
+    assert (replica.weights != kept).any()
+    attempted(replica, 3, "back")
+    np.testing.assert_array_equal(replica.weights, kept)
+    assert not replica.slots["path"].any()
+
+
+def test_each_attempt_begins_at_another_place() -> None:
+    replica = searching_replica()
+    attempted(replica, 0, "anew")
+    first = replica.weights.copy()
+    attempted(replica, 1, "anew")
+    assert (replica.weights[:6] != first[:6]).any()
 
 
 def test_an_update_that_does_not_tell_members_apart_is_refused() -> None:

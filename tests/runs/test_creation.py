@@ -109,7 +109,6 @@ def test_task_that_is_too_large_for_any_message_is_refused(tmp_path: Path, monke
         (False, {"optimizer": "cma"}, "optimizer: expected another one, got cma; covariance=True of"),
         (True, {"learning_rate": 1e-4}, "learning_rate: expected that of the noise, 0.02, .* got 0.0001; leave it out"),
         (True, {"rank": 1}, "rank: expected 0 with the optimizer cma, got 1; leave it out"),
-        (True, {"restarts": 1}, "restarts: expected 0 with the optimizer cma, got 1; leave it out"),
         (True, {"weight_decay": 0.1}, "weight_decay: expected 0.0 with the optimizer cma, got 0.1; leave it out"),
         (
             True,

@@ -64,8 +64,9 @@ def close_step(
 
 def news_of(step: OpenStep, update: Update) -> str:
     """What an attempt by noise tells of the step that `update` ends; attempts by gradients are judged elsewhere."""
-    is_noise = step.population.perturbation.space != "nothing"
-    return update.attempt.news if is_noise and update.attempt is not None else ""
+    if step.population.perturbation.space == "nothing" or update.attempt is None:
+        return ""
+    return update.attempt.news(of_search=update.optimizer.searches)
 
 
 def report_of(step: OpenStep, update: Update, loss: float | None, *, now: float) -> StepReport:

@@ -17,7 +17,7 @@ from fedlearn.coordination.steps.divergence import DivergenceWatch
 from fedlearn.coordination.steps.plan import RunPlan
 from fedlearn.coordination.steps.standstill import LATE, StandstillWatch, judged
 from fedlearn.es.layout import ParameterLayout
-from fedlearn.es.strategy import Population, Strategy, ask, sum_shaping
+from fedlearn.es.strategy import Population, Strategy, ask, search_end, sum_shaping, widening
 from fedlearn.es.sums.clipping import Clipping
 from fedlearn.es.sums.estimate import decode_estimate
 from fedlearn.es.sums.norm import l2_norm
@@ -76,7 +76,7 @@ class OwnSteps:
         self._has_block = True
 
     def completion(self, step: int, last: Update | None) -> str:
-        done = self._plan.completion(step, elapsed_s_after(last))
+        done = self._plan.completion(step, elapsed_s_after(last)) or search_end(self._strategy, last)
         return done and (self._watch.lost or done)
 
     def block_of(self, step: int) -> bytes:
@@ -113,7 +113,7 @@ class OwnSteps:
         return OpenStep(
             population,
             opened_at=now,
-            deadline=now + pace.time_per_step,
+            deadline=now + pace.time_per_step * widening(strategy, last),
             first_member=first_member,
             layout=layout,
             block=self._plan.block_of(step),

@@ -8,7 +8,7 @@ of the factor.
 """
 
 import math
-from typing import Annotated, ClassVar, final
+from typing import Annotated, ClassVar, Self, final
 
 import msgspec
 import numpy as np
@@ -87,6 +87,11 @@ class Cma(Optimizer, frozen=True, array_like=True, tag="cma"):
     @property
     def slots(self) -> tuple[str, ...]:
         return ("path",)
+
+    def widened(self, factor: int) -> Self:
+        """The same whose path counts more members, as their fourth root: fewer shrink too soon among many valleys, and
+        more in one."""
+        return msgspec.structs.replace(self, path_share=self.path_share * math.sqrt(math.sqrt(factor)))
 
     def search(self, by: SearchStep) -> None:
         """Moves position, factor and path by the members' numbers; a step that would leave float32 is not taken."""

@@ -96,6 +96,10 @@ class Optimizer(msgspec.Struct, frozen=True, array_like=True):
         """The same with a lower learning rate, by this factor, for what the first steps moved too far."""
         return msgspec.structs.replace(self, learning_rate=self.learning_rate / factor)
 
+    def widened(self, factor: int) -> Self:  # noqa: ARG002
+        """The same for a search whose steps have more members, by this factor, for what they may hide or show."""
+        return self
+
     def advanced(self, numbers: Numbers) -> dict[str, float]:
         """The running numbers that a step uses and leaves behind, from those before it; before the first step there are
         none."""

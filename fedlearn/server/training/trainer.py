@@ -24,6 +24,7 @@ from fedlearn.coordination.steps.report import StepReport
 from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.replica import Replica
+from fedlearn.es.strategy import search_end
 from fedlearn.es.trials import Trials
 from fedlearn.es.update import Update, elapsed_s_after
 from fedlearn.net.address import Address, is_loopback
@@ -264,9 +265,14 @@ class Trainer(Keeper):
         return 0.0 < self.run.config.run.duration <= self.elapsed_s
 
     @property
+    def is_searched(self) -> bool:
+        """True once the noise of a function has found all that it finds."""
+        return bool(search_end(strategy_of(self.run.config), self._last))
+
+    @property
     def is_complete(self) -> bool:
         """True once the run has reached its end."""
-        return self.has_all_steps or self.has_all_time
+        return self.has_all_steps or self.has_all_time or self.is_searched
 
     def weights_messages(self, *, may_replay: bool) -> list[Outgoing]:
         """A Snapshot, or the Start and all Updates where those are fewer bytes."""

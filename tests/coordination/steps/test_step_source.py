@@ -11,6 +11,7 @@ from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.es.attempts import Attempt, Attempts
 from fedlearn.es.layout import ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import Sgd
+from fedlearn.es.optimizers.cma import Cma
 from fedlearn.es.perturbation import Perturbation, Space
 from fedlearn.es.strategy import Strategy, ask
 from fedlearn.es.sums.estimate import decode_estimate, encode_estimate
@@ -140,3 +141,32 @@ def test_noise_of_more_groups_is_longer_by_their_root() -> None:
     clipping = reopened(last, noisy)._clipping[1]
     length = np.linalg.norm(decode_estimate(LAYOUT, last.estimate)) / 4.0
     assert clipping._totals.limit([]) == pytest.approx(4.0 * length, rel=1e-6)
+
+
+def test_a_run_is_complete_once_its_search_is_at_its_end() -> None:
+    search = msgspec.structs.replace(
+        GRADIENTS, perturbation=Perturbation(0.1, 0), optimizer=Cma(0.1), attempts=Attempts(1)
+    )
+    plan = Mock(layout=LAYOUT)
+    plan.completion.return_value = ""
+    steps, update = OwnSteps(plan, search), updated(OwnSteps(plan, GRADIENTS), 0, 1.0)
+    under_way, over = (msgspec.structs.replace(update, attempt=Attempt(n, 0, smoothed=3.5)) for n in (2, 3))
+    assert steps.completion(1, under_way) == ""
+    assert steps.completion(1, over) == "the search is at its end: members' losses no longer differ from 3.5"
+    plan.completion.return_value = "all 1 steps are done"
+    assert steps.completion(1, over) == "all 1 steps are done"
+
+
+def test_a_step_of_a_wider_search_may_take_longer() -> None:
+    search = msgspec.structs.replace(
+        GRADIENTS, perturbation=Perturbation(0.1, 0), optimizer=Cma(0.1), attempts=Attempts(1)
+    )
+    plan = Mock(layout=LAYOUT, max_share=1.0)
+    plan.block_of.return_value = b""
+    update = updated(OwnSteps(plan, GRADIENTS), 0, 1.0)
+    steps = OwnSteps(plan, search)
+    for number, deadline in ((1, 12.0), (2, 39.0)):
+        last = msgspec.structs.replace(update, attempt=Attempt(number, 0))
+        step = steps.open(1, last, [], pace=StepPace(9.0), first_member=0, now=3.0)
+        assert step is not None
+        assert step.deadline == deadline

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedlearn.es.optimizers import OPTIMIZERS, SearchStep, exact_arithmetic
+from fedlearn.es.optimizers import OPTIMIZERS, SearchStep, Sgd, exact_arithmetic
 from fedlearn.es.optimizers.cma import Cma, rates_of
 from fedlearn.tasks.function.covariance import rates_of as rates_of_minimize
 
@@ -316,3 +316,10 @@ def test_a_diagonal_stays_without_a_better_member_or_where_it_would_leave_float3
         before, after = search_of(**given), searched(1.0, **given)
         for name in ("position", "factor", "path"):
             np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
+
+
+def test_with_more_members_the_path_counts_more_as_their_fourth_root() -> None:
+    assert Cma(0.5, 0.75).widened(16) == Cma(0.5, 1.5)
+    assert Cma(0.5, 0.75).widened(1) == Cma(0.5, 0.75)
+    assert Cma(0.5).widened(4) == Cma(0.5)
+    assert Sgd(0.5, 0.0).widened(16) == Sgd(0.5, 0.0)

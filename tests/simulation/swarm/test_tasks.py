@@ -133,7 +133,9 @@ def test_noise_that_learns_its_covariance_is_equal_everywhere(
     stage.join()  # it is sent the path beside the weights
     stage.settle()
     assert stage.drifted() == []
-    assert [stage.followed(participant)[-1] for participant in stage.participants] == [60, 60]
+    last = stage.trainer.replica.step  # where losses no longer differ the search ends before
+    assert 20 < last <= 60
+    assert [stage.followed(participant)[-1] for participant in stage.participants] == [last, last]
     assert stage.trainer.replica.weights[: TARGET.size] == pytest.approx(TARGET, abs=1e-3)
     assert not any(update.is_summed for update in read_journal(run.folder.journal))
     assert history.replay(reopened(run)).holding.replica.digest == stage.trainer.replica.digest
