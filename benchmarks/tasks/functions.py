@@ -18,7 +18,8 @@ from benchmarks.measure import Spread, parser_of, print_tables, spread, use_proc
 from benchmarks.tasks.function_peers import Run, installed_peers, peers_for
 from benchmarks.tasks.function_problems import Points, Problem, problems
 from benchmarks.tasks.one_process import OneProcess
-from fedlearn.tasks.user.recommendation import EXACT_SHARE, NOISY_GROUPS, NOISY_SHARE
+from fedlearn.tasks.function import noisy
+from fedlearn.tasks.user.recommendation import EXACT_SHARE, NOISY_SHARE
 
 
 class Minimized(msgspec.Struct, frozen=True):
@@ -95,9 +96,10 @@ def by_task(problem: Problem, seed: int, evaluations: int) -> tuple[float, int]:
     settings = dict(task.settings)
     if task.layout.is_correlated:
         # As a run chooses; its size of a step fits the speed of volunteers as well.
-        size, n_groups = task.usual_population, NOISY_GROUPS if problem.is_noisy else 1
+        size, n_groups = task.usual_population, noisy.MOST_GROUPS if problem.is_noisy else 1
         settings |= {"group_size": size, "population_limit": n_groups * size, "learning_rate": settings["sigma"]}
         settings["path_share"] = NOISY_SHARE if problem.is_noisy else EXACT_SHARE
+        settings["population_warmup"] = noisy.warmup_steps(problem.start.size, size) if problem.is_noisy else 0
         settings["restarts"] = problem.restarts
     else:
         settings["steps"] = max(1, evaluations // int(settings["population_limit"]))

@@ -120,6 +120,14 @@ class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
             resumable=True,
         ),
     ] = 0
+    population_warmup: Annotated[
+        int,
+        setting(
+            "steps over which a step's members rise to population_limit, from one group, or one for each volunteer",
+            ge=0,
+            le=1_000_000,
+        ),
+    ] = 0
     time_per_step: Annotated[
         float,
         setting(

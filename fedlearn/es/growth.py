@@ -43,3 +43,14 @@ def usual_step_s(duration_s: float, elapsed_s: float) -> float:
     """Seconds of trials in a step after `elapsed_s` of a run that lasts `duration_s`; 0 means a run without an end."""
     longest = min(duration_s / LEAST_STEPS, USUAL_STEP_S) if duration_s else USUAL_STEP_S
     return max(min(LARGEST_SHARE_OF_PAST * elapsed_s, longest), LEAST_STEP_S)
+
+
+def warmed(n_groups: int, step: int, warmup_steps: int, *, least: int) -> int:
+    """The groups of a step while a population rises to `n_groups` over so many steps: one at first, or the `least`.
+
+    Each step has the same share more, so the groups rise evenly with the members that were tried before.
+    """
+    if step >= warmup_steps:
+        return n_groups
+    risen = round(math.pow(n_groups, step / warmup_steps))
+    return max(risen, min(least, n_groups))

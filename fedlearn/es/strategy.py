@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlearn.es.attempts import LOWER, WIDER, Attempt, Attempts, attempt_after, attempt_by_gradients, attempt_of_search
-from fedlearn.es.growth import LEAST_STEP_S, Growth, usual_step_s
+from fedlearn.es.growth import LEAST_STEP_S, Growth, usual_step_s, warmed
 from fedlearn.es.layout import ParameterLayout
 from fedlearn.es.optimizers import AnyOptimizer, Sgd
 from fedlearn.es.perturbation import MAX_UNIT_BITS, LocalSteps, Perturbation
@@ -83,6 +83,8 @@ class Strategy(msgspec.Struct, frozen=True):
     schedule: Schedule = Schedule()
     max_population: int = 0
     """The largest value to which `population_limit` may grow with the volunteers' speed; 0 means no growth."""
+    population_warmup: int = 0
+    """The number of steps over which the population rises to its limit."""
     max_learning_rate: float = 0.0
     """The largest value to which the learning rate may grow with the population; 0 means no growth."""
     local_steps: int = 1
@@ -156,12 +158,13 @@ def ask(
     elapsed_s = elapsed_s_after(last)
     limit = members_wanted(strategy, elapsed_s, members_per_s=members_per_s, least_s=least_s, n_machines=n_machines)
     wider = widening(strategy, last)
-    limit = max(limit, wider * strategy.population_limit)
+    n_groups = max(limit, wider * strategy.population_limit) // strategy.group_size
+    n_groups = warmed(n_groups, step, strategy.population_warmup, least=n_machines)
     population = Population(
         step=step,
         perturbation=_perturbation_after(strategy, step, last),
         group_size=strategy.group_size,
-        limit=limit // strategy.group_size * strategy.group_size,
+        limit=n_groups * strategy.group_size,
         optimizer=_with_rate(strategy.optimizer, learning_rate_factor(strategy.schedule, step, elapsed_s)).widened(
             wider
         ),

@@ -59,9 +59,9 @@ def train(
     >>> from fedlearn import function
     >>> task = function(lambda arrays: float(((arrays["x"] - 3.0) ** 2).sum()), {"x": [0.0, 0.0]})
     >>> alike = {"sigma": 0.1, "learning_rate": 0.1, "population_limit": 64, "group_size": 16, "time_per_step": 10}
-    >>> run = train(task, steps=100, runs=None, **alike)
+    >>> run = train(task, steps=40, runs=None, **alike)
     >>> run.step, run.weights["x"].round(1).tolist()
-    (100, [3.0, 3.0])
+    (40, [3.0, 3.0])
 
     Raises:
         ConfigError: a setting is unknown or out of its range, or the run has no end.

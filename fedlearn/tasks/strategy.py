@@ -33,6 +33,7 @@ def strategy_of(config: RunConfig) -> Strategy:
         group_size=strategy.group_size,
         population_limit=strategy.population_limit,
         max_population=strategy.max_population,
+        population_warmup=strategy.population_warmup,
         optimizer=optimizer,
         max_learning_rate=settings.max_learning_rate,
         local_steps=strategy.local_steps,

@@ -216,6 +216,7 @@ def test_a_configuration_without_groups_reads_with_every_key_in_its_group(rnn_sc
         "sum_bits",
         "restarts",
         "target_loss",
+        "population_warmup",
     }
     new |= {*ServerSettings.__struct_fields__} - {"host", "port"}
     same = {key for key, field in rnn_schema.fields.items() if config.get(key) == field.default}

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlearn.es.growth import Growth, usual_step_s
+from fedlearn.es.growth import Growth, usual_step_s, warmed
 
 GROWTH = Growth(population=1000, largest_factor=4.0)
 
@@ -42,3 +42,13 @@ def test_a_run_has_many_steps_however_short_it_is(duration_s: float, expected: f
 )
 def test_steps_begin_small(elapsed_s: float, expected: float) -> None:
     assert usual_step_s(150.0, elapsed_s) == pytest.approx(expected)
+
+
+def test_a_population_rises_from_one_group_by_equal_shares() -> None:
+    assert [warmed(64, step, 6, least=1) for step in range(8)] == [1, 2, 4, 8, 16, 32, 64, 64]
+    assert [warmed(64, step, 0, least=1) for step in (0, 9)] == [64, 64]
+
+
+def test_a_rising_population_has_a_group_for_each_machine() -> None:
+    assert [warmed(64, step, 6, least=5) for step in (0, 3, 6)] == [5, 8, 64]
+    assert warmed(4, 0, 6, least=5) == 4

@@ -57,6 +57,12 @@ def noise_of(step: int, member: int) -> Float32Array:
     return np.concatenate([np.outer(rows, columns).reshape(-1), vector]).astype(np.float32)
 
 
+def test_a_population_rises_to_its_limit_and_has_a_group_for_each_machine() -> None:
+    rising = msgspec.structs.replace(STRATEGY, population_warmup=3)
+    assert [ask(rising, step, None).limit for step in range(4)] == [8, 64, 504, 4000]
+    assert [ask(rising, step, None, n_machines=20).limit for step in range(3)] == [160, 160, 504]
+
+
 def test_ask_gives_whole_groups_within_the_limit() -> None:
     population = ask(STRATEGY, 0, None)
     assert population == Population(

@@ -40,6 +40,7 @@ def test_the_strategy_takes_every_choice_from_the_configuration() -> None:
         "group_size": 6,
         "population_limit": 600,
         "max_population": 900,
+        "population_warmup": 70,
         "exchange": "sum",
         "fitness_shaping": "sign",
         "weight_decay": 0.125,

@@ -109,6 +109,13 @@ class CovarianceSearch:
         """The variance of each parameter, in units of its first deviation and of the common size, [n]."""
         return self._covariance if self._is_diagonal else np.diagonal(self._covariance)
 
+    def widen(self, population: int) -> None:
+        """Lets steps have so many members from now on."""
+        if population != self.population:
+            self.population = population
+            self._rates = rates_of(self.mean.size, population, is_diagonal=self._is_diagonal)
+            self._noise = self._moves = np.zeros((population, self.mean.size))
+
     def ask(self) -> Float64Array:
         """New members, [population, n]."""
         self._noise = noise = self._generator.standard_normal(self._noise.shape)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedlearn.tasks.function.adam_search import AdamSearch
 from fedlearn.tasks.function.covariance import CovarianceSearch
 from fedlearn.tasks.function.evaluations import Evaluations
+from fedlearn.tasks.function.noisy import groups_after
 from fedlearn.tasks.function.restarts import Beginning, RestartPlan
 from fedlearn.tasks.function.search_settings import Method, SearchSettings
 from fedlearn.tasks.function.search_space import SearchSpace
@@ -18,13 +19,6 @@ Float64Array = NDArray[np.float64]
 Point = TypeVar("Point", Float64Array, dict[str, Float64Array])
 """An array, or arrays by name, as the search began with."""
 Watching = Callable[["Minimum[Any]"], object]
-
-LARGEST_NOISY = 50
-"""The most parameters of a noisy function that `auto` gives to a covariance; a mean of many steps, as Adam's is, comes
-nearer with more."""
-
-NOISY_POPULATION = 16
-"""The factor on the population where the function is noisy and members follow a covariance."""
 
 MOST_WITHOUT_LOSS = 10
 """The number of first steps without a finite loss after which nothing more is tried."""
@@ -71,7 +65,7 @@ class Minimization:
         self._tol, self._maxiter = tol, maxiter
         self._maxfev = maxfev or 10_000 + 1000 * space.start.size
         self._history: list[float] = []
-        self._is_noisy = False
+        self._is_noisy = self._widens = False
 
     def run(self, settings: SearchSettings) -> Minimum[Any]:
         """Carries out the searches, and gives what they found."""
@@ -83,11 +77,8 @@ class Minimization:
             return self._judged(found)
         first, again = self._evaluations.losses(np.stack([start, start]))
         self._is_noisy = bool(np.isfinite([first, again]).all() and first != again)
-        if method == "auto":
-            method = "adam" if self._is_noisy and n > LARGEST_NOISY else "covariance"
+        self._widens = self._is_noisy and not population
         usual = population or (AdamSearch if method == "adam" else CovarianceSearch).usual_population(n)
-        if self._is_noisy and method == "covariance" and not population:
-            usual *= NOISY_POPULATION
         deviations = np.full(n, settings.sigma) if settings.sigma else self._space.usual_deviations()
         plan = RestartPlan(usual, generator)
         beginning = plan.first()
@@ -120,8 +111,11 @@ class Minimization:
 
     def _searched(self, search: AdamSearch | CovarianceSearch, beginning: Beginning) -> tuple[str, bool]:
         """Lets a search take its steps; gives the reason why it ended, and whether no other may follow."""
-        until = self._evaluations.n + beginning.limit
-        while not beginning.limit or self._evaluations.n < until:
+        began = self._evaluations.n
+        while not beginning.limit or self._evaluations.n < began + beginning.limit:
+            if self._widens and isinstance(search, CovarianceSearch):
+                n_groups = groups_after(self._evaluations.n - began, search.mean.size)
+                search.widen(n_groups * beginning.population)
             if reason := self._why_spent(search.population):
                 return reason, True
             members = search.ask()

@@ -10,7 +10,7 @@ import numpy as np
 from fedlearn.config.nearest import did_you_mean
 from fedlearn.tasks.function.evaluations import Workers
 
-Method = Literal["auto", "covariance", "adam"]
+Method = Literal["covariance", "adam"]
 
 
 class SearchSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """True for numbers that have to be integers."""
     restarts: int = 0
     """The number of searches that follow the first."""
-    method: Method = "auto"
+    method: Method = "covariance"
     sigma: float = 0.0
     """The first standard deviation of the members; 0 means half of a usual distance to the answer."""
     population: int = 0

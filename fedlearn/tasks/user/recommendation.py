@@ -7,6 +7,7 @@ from fedlearn.es.optimizers import OPTIMIZERS, optimizer_name
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.blocks import Columns
+from fedlearn.tasks.function import noisy
 from fedlearn.tasks.kind import Measure
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.strategy import strategy_of
@@ -28,8 +29,6 @@ CHEAP_MEMBERS = 128
 
 LEAST_GROUPS = 4
 MOST_GROUPS = 128
-NOISY_GROUPS = 16
-"""Groups of a step of a function whose noise learns its covariance and whose losses have noise of their own."""
 EXACT_SHARE = 0.5
 NOISY_SHARE = 100.0
 """The most members that the path of such a function counts, in multiples of its parameters; see the optimizer cma."""
@@ -94,11 +93,13 @@ def _with_population(
     """The configuration with a population, in smaller groups where members take long, and the reasons."""
     usual, reasons = objective.task.usual_population, list[Reason]()
     if objective.layout.is_correlated:
-        is_cheap, n_groups = STEP_S * members_per_s >= CHEAP_MEMBERS, NOISY_GROUPS if may_be_noisy else 1
+        is_cheap, n_groups = STEP_S * members_per_s >= CHEAP_MEMBERS, noisy.MOST_GROUPS if may_be_noisy else 1
         limit, most = _population(config.strategy, members_per_s, n_groups * usual, grows=not is_cheap)
         why = "usual where noise learns the shape of a valley"
         if n_groups > 1:
-            why = f"{n_groups} groups, since losses have noise of their own"
+            why = f"{n_groups} groups in the end, since losses have noise of their own"
+            steps = noisy.warmup_steps(objective.layout.searched.size, config.strategy.group_size)
+            config = config if config.strategy.population_warmup else config.replace({"population_warmup": steps})
     else:
         if is_group_open and (size := _quick_group_size(config.strategy.group_size, members_per_s)):
             config = config.replace({"group_size": size})

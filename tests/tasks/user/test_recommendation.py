@@ -266,20 +266,39 @@ def test_the_path_counts_all_members_unless_losses_are_exact(
 def test_a_function_that_is_not_the_same_twice_has_more_groups_in_a_step() -> None:
     losses = iter(np.arange(1000.0))
     noisy = function(lambda _: next(losses), {"x": np.zeros(100)})
-    assert task_settled(noisy, 1e5) == (17, 272, 272)
-    assert task_settled(noisy, 0.1) == (17, 272, 4352)
+    assert task_settled(noisy, 1e5) == (17, 1088, 1088)
+    assert task_settled(noisy, 0.1) == (17, 1088, 17408)
     assert task_settled(noisy, 1e5, population_limit=34) == (17, 34, 0)
     wide = function(lambda _: next(losses), {"x": np.zeros(1000)})
-    assert task_settled(wide, 1e5) == (24, 384, 384)
+    assert task_settled(wide, 1e5) == (24, 1536, 1536)
     unlike = function(
         lambda arrays, rows: arrays["x"].sum() + rows["y"].sum(),
         {"x": np.zeros(100)},
         {"y": np.ones(3)},
         covariance=True,
     )
-    assert task_settled(unlike, 1e5) == (17, 272, 272)
+    assert task_settled(unlike, 1e5) == (17, 1088, 1088)
     broken = iter([np.nan, 1.0])
     assert task_settled(function(lambda _: next(broken), {"x": np.zeros(100)}), 1e5) == (17, 17, 17)
+
+
+@pytest.mark.parametrize(
+    ("noise", "given", "expected"),
+    [
+        (1.0, {}, 196),
+        (0.0, {}, 0),
+        (1.0, {"population_warmup": 7}, 7),
+        (1.0, {"population_limit": 170}, 0),  # whoever says how many members there are has them from the start
+    ],
+)
+def test_the_groups_of_a_noisy_function_are_few_at_first(noise: float, given: dict[str, int], expected: int) -> None:
+    losses = iter(np.arange(1000.0))
+    task = function(lambda _: noise * next(losses), {"x": np.zeros(100)})
+    schema = SCHEMA.build(PLACED | dict(task.settings) | given)
+    config, reasons = settle(schema, TaskObjective(task, seed=1), {}, lambda *_: 1e5)
+    assert config.strategy.population_warmup == expected
+    if noise and not given:
+        assert "64 groups in the end, since losses have noise of their own" in " ".join(map(str, reasons))
 
 
 def test_noise_that_learns_its_covariance_has_its_reason_and_a_rate_of_sigma() -> None:
