@@ -87,6 +87,9 @@ class Task(ABC):
 
     unit: ClassVar[str] = "examples"
     """The unit of `work_per_member`, such as examples, tokens or episodes."""
+    least_groups: ClassVar[int] = 1
+    """The fewest groups of a step where losses are measured and nobody says how many: more where those of one say
+    little."""
 
     data: Columns = MappingProxyType({})
     """Named columns of one length, a row for each example; empty for a task without data."""

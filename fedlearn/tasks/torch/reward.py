@@ -37,6 +37,7 @@ class RewardTask(ModuleTask):
 
     kind: ClassVar[str] = "reward"
     unit: ClassVar[str] = "texts"
+    least_groups: ClassVar[int] = 4
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ LEARNING_RATE = 0.01
 """Adam's."""
 
 STEP_S = 0.2
-"""Seconds of trials in a step: a step takes a few milliseconds besides, and learning needs many steps."""
+"""Seconds of trials in a step of the population that volunteers have together when they are GROWTH times as many."""
 
 CHEAP_MEMBERS = 128
 """The number of members in STEP_S from which on they are cheap, so that a step may have as few as suit the task."""
@@ -36,7 +36,7 @@ GROWTH = 16
 """The factor by which the population may grow as volunteers join."""
 
 LONGEST_S = 10.0
-"""Seconds that the least step takes at most: groups are halved for that, down to LEAST_GROUP_SIZE."""
+"""Seconds that a group takes at most: it is halved for that, down to LEAST_GROUP_SIZE."""
 
 LEAST_GROUP_SIZE = 4
 
@@ -103,11 +103,13 @@ def _with_population(
     else:
         if is_group_open and (size := _quick_group_size(config.strategy.group_size, members_per_s)):
             config = config.replace({"group_size": size})
-            why = f"{LEAST_GROUPS} larger ones take more than {LONGEST_S:g} s"
+            why = f"a larger one takes more than {LONGEST_S:g} s"
             reasons.append(Reason(why, "group_size", str(size)))
         is_cheap = usual > 0 and STEP_S * members_per_s >= CHEAP_MEMBERS
-        limit, most = _population(config.strategy, members_per_s, usual if is_cheap else 0, grows=not is_cheap)
-        why = f"{STEP_S:g} s of trials, {LEAST_GROUPS} to {MOST_GROUPS} groups"
+        usual = usual if is_cheap else 0
+        least = objective.task.least_groups
+        limit, most = _population(config.strategy, members_per_s, usual, grows=not is_cheap, least_groups=least)
+        why = "a group for each volunteer, and no more than lines ask for: more steps learn more of so many trials"
         if is_cheap:
             why = f"about two for each of {objective.layout.size} numbers: more steps learn more of so many evaluations"
     reasons.append(Reason(why, "population_limit", str(limit)))
@@ -134,19 +136,22 @@ def _group_size(strategy: StrategySettings, usual: int, size: int) -> int:
 def _quick_group_size(chosen: int, members_per_s: float) -> int:
     """The group size of a task whose members take long; 0 where the chosen size will do."""
     size = chosen
-    while size > LEAST_GROUP_SIZE and LEAST_GROUPS * size > LONGEST_S * members_per_s:
+    while size > LEAST_GROUP_SIZE and size > LONGEST_S * members_per_s:
         size //= 2
     return size if size < chosen else 0
 
 
-def _population(strategy: StrategySettings, members_per_s: float, usual: int, *, grows: bool) -> tuple[int, int]:
+def _population(
+    strategy: StrategySettings, members_per_s: float, usual: int, *, grows: bool, least_groups: int = 1
+) -> tuple[int, int]:
     """The population now and after volunteers have joined, in whole groups and at most as large as an estimate can sum.
 
-    That of cheap members does not grow, because its steps cost more outside of trials than in them.
+    It has the least groups where there is no usual one. That of cheap members does not grow, because its steps cost
+    more outside of trials than in them.
     """
     size = strategy.group_size
     largest = min(MAX_POPULATION, MAX_MEMBERS // max(strategy.rank, 1))
     largest = min(strategy.max_population or largest, largest) // size * size
-    groups = min(max(int(STEP_S * members_per_s / size), LEAST_GROUPS), MOST_GROUPS)
-    limit = min(max(usual // size, 1) * size if usual else groups * size, largest)
-    return limit, strategy.max_population or (min(GROWTH * limit, largest) if grows else limit)
+    limit = min(max(usual // size, least_groups) * size, largest)
+    filled = limit if usual else min(max(int(STEP_S * members_per_s / size), LEAST_GROUPS), MOST_GROUPS) * size
+    return limit, strategy.max_population or (min(GROWTH * filled, largest) if grows else limit)
