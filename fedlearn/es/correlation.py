@@ -5,7 +5,7 @@ The weights hold the factor in a tensor of their own, which the optimizer adapts
 that are searched, or a vector [n], which stands for the matrix with this diagonal.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from fedlearn.es.update import Update
 SIGNS = 4
 """Signs whose sum, halved, is a number of a member: whole, of variance 1, and spread nearly as normal ones are. Signs
 alone have one length, so that losses would not tell whether the least one is in the members' middle."""
-
 
 BLOCK_NUMBERS = 2**20
 """The most numbers of members that a step makes again at once."""
@@ -77,11 +76,8 @@ def search(
             utilities=update.utilities.astype(np.int64),
         )
     )
-    first = 0
-    for interval in intervals:
-        last = first + interval.stop - interval.start
-        weights[interval], slots["path"][interval] = position[first:last], path[first:last]
-        first = last
+    _place(weights, intervals, position)
+    _place(slots["path"], intervals, path)
 
 
 def _blocks(layout: ParameterLayout, update: Update, *, seed: int, threads: int) -> Iterator[NDArray[np.int64]]:
@@ -102,11 +98,17 @@ def go_elsewhere(layout: ParameterLayout, weights: Float32Array, update: Update,
     """
     group = Trials(update.step, Perturbation(1.0, 0), update.group_size, 0, update.group_size)
     numbers = _numbers(layout, group, seed=seed, threads=1)[0]
-    moves = np.float32(update.optimizer.learning_rate) * _scales(layout) * numbers
+    intervals = layout.intervals(layout.searched)
+    position = np.concatenate([weights[interval] for interval in intervals])
+    _place(weights, intervals, position + np.float32(update.optimizer.learning_rate) * _scales(layout) * numbers)
+
+
+def _place(array: Float32Array, intervals: Sequence[slice], values: Float32Array) -> None:
+    """Puts values, one after another, into these intervals of an array."""
     first = 0
-    for interval in layout.intervals(layout.searched):
+    for interval in intervals:
         last = first + interval.stop - interval.start
-        weights[interval] += moves[first:last]
+        array[interval] = values[first:last]
         first = last
 
 

@@ -160,14 +160,13 @@ def ask(
     wider = widening(strategy, last)
     n_groups = max(limit, wider * strategy.population_limit) // strategy.group_size
     n_groups = warmed(n_groups, step, strategy.population_warmup, least=n_machines)
+    factor = learning_rate_factor(strategy.schedule, step, elapsed_s)
     population = Population(
         step=step,
         perturbation=_perturbation_after(strategy, step, last),
         group_size=strategy.group_size,
         limit=n_groups * strategy.group_size,
-        optimizer=_with_rate(strategy.optimizer, learning_rate_factor(strategy.schedule, step, elapsed_s)).widened(
-            wider
-        ),
+        optimizer=_with_rate(strategy.optimizer.widened(wider), factor),
         elapsed_s=elapsed_s,
         shaping_scale=last.shaping_scale if last is not None else 0.0,
         weight_decay=strategy.weight_decay,

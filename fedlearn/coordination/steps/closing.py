@@ -59,7 +59,10 @@ def close_step(
     loss = middle_mean(group_means(losses, step.population.group_size))
     report = report_of(step, update, loss, now=now)
     news = news_of(step, update)
-    return ClosedStep(update, report, problem=watch.took(losses), is_alarming=watch.is_alarmed, news=news)
+    problem = watch.took(losses)
+    # Losses that are alike end a search, so somebody must see that they are so.
+    is_ending = strategy.optimizer.searches and update.attempt is not None and update.attempt.mark > 0.0
+    return ClosedStep(update, report, problem=problem, is_alarming=watch.is_alarmed or is_ending, news=news)
 
 
 def news_of(step: OpenStep, update: Update) -> str:

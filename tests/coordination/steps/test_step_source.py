@@ -14,7 +14,7 @@ from fedlearn.es.optimizers import Sgd
 from fedlearn.es.optimizers.cma import Cma
 from fedlearn.es.perturbation import Perturbation, Space
 from fedlearn.es.strategy import Strategy, ask
-from fedlearn.es.sums.estimate import decode_estimate, encode_estimate
+from fedlearn.es.sums.estimate import NO_ESTIMATE, decode_estimate, encode_estimate
 from fedlearn.es.update import Update
 
 LAYOUT = ParameterLayout((TensorSpec("w", (20, 30)),))
@@ -170,3 +170,20 @@ def test_a_step_of_a_wider_search_may_take_longer() -> None:
         step = steps.open(1, last, [], pace=StepPace(9.0), first_member=0, now=3.0)
         assert step is not None
         assert step.deadline == deadline
+
+
+@pytest.mark.parametrize(("losses", "is_alarming"), [((2.0, 2.0), True), ((2.0, 3.0), False)])
+def test_nobody_is_trusted_while_losses_are_alike_which_would_end_a_search(
+    losses: tuple[float, float], *, is_alarming: bool
+) -> None:
+    search = msgspec.structs.replace(
+        GRADIENTS, perturbation=Perturbation(0.1, 0), optimizer=Cma(0.1), group_size=2, population_limit=2
+    )
+    for strategy in (search, msgspec.structs.replace(search, optimizer=Sgd(0.1, 0.0))):
+        plan = Mock(layout=LAYOUT, max_share=1.0)
+        plan.block_of.return_value = b""
+        steps = OwnSteps(plan, strategy)
+        step = steps.open(0, None, [], pace=StepPace(9.0), first_member=0, now=0.0)
+        assert step is not None
+        assert not step.lease(2).take(0, np.array(losses, dtype=np.float32), NO_ESTIMATE, 2)
+        assert steps.close(step, 1.0).is_alarming is (is_alarming and strategy is search)
