@@ -37,8 +37,11 @@ LOWER = 3.0
 ALIKE_STEPS = 10
 """Steps in a row whose losses are alike at the end of a search."""
 
-ALIKE, ALIKE_SHARE = 1e-11, 2.0**-21
-"""The difference of losses that are alike, and the same as a share of their median, four times what float32 holds."""
+ALIKE_SHARE = 2.0**-21
+"""The difference of losses that are alike, as a share of their median: four times what float32 holds."""
+
+ALIKE_OF_FIRST, MOST_ALIKE = 1e-12, 1e-10
+"""The same as a share of an attempt's first loss, and the most of that, for functions whose least loss is near zero."""
 
 WIDER = 4
 """The factor by which a search has more members in each further attempt."""
@@ -126,7 +129,9 @@ def attempt_of_search(
 ) -> Attempt:
     """The attempt of a search after this step, whose members have these losses, all finite."""
     loss, restarts = float(np.median(losses)), attempts.restarts
-    alike = float(np.ptp(losses) <= max(ALIKE, ALIKE_SHARE * abs(loss)))
+    first = loss if last is None or last.move == "anew" else last.first
+    least = min(ALIKE_OF_FIRST * abs(first), MOST_ALIKE)
+    alike = float(np.ptp(losses) <= max(ALIKE_SHARE * abs(loss), least))
     if last is None:
         return Attempt(1, step, loss, loss, alike, math.inf)
     if last.move == "anew":

@@ -7,7 +7,7 @@ from itertools import repeat
 import numpy as np
 import pytest
 
-from fedlearn.es.attempts import ALIKE, ALIKE_STEPS, BLOCK_STEPS, Attempt, Attempts, attempt_after, attempt_of_search
+from fedlearn.es.attempts import ALIKE_STEPS, BLOCK_STEPS, Attempt, Attempts, attempt_after, attempt_of_search
 
 TARGET = -360.0
 ATTEMPTS = Attempts(2, TARGET)
@@ -133,12 +133,30 @@ def test_a_search_is_at_its_end_once_losses_were_alike_for_ten_steps_in_a_row() 
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "counts"),
-    [(0.0, ALIKE, True), (0.0, 2 * ALIKE, False), (1e6, 1e6 + 0.25, True), (1e6, 1e6 + 1.0, False)],
+    ("first", "low", "high", "counts"),
+    [
+        (5.0, 0.0, 5e-12, True),
+        (5.0, 0.0, 6e-12, False),
+        (5e-20, 0.0, 5e-32, True),
+        (5e-20, 0.0, 1e-25, False),
+        (1e9, 0.0, 1e-10, True),
+        (1e9, 0.0, 2e-10, False),
+        (5.0, 1e6, 1e6 + 0.25, True),
+        (5.0, 1e6, 1e6 + 1.0, False),
+    ],
 )
-def test_losses_are_alike_by_what_float32_can_tell(low: float, high: float, *, counts: bool) -> None:
-    assert searched([SEARCHING[0], (low, high)])[-1].mark == float(counts)
-    assert searched([(low, high)])[-1].mark == float(counts)
+def test_losses_are_alike_by_the_first_ones_or_by_what_float32_can_tell(
+    first: float, low: float, high: float, *, counts: bool
+) -> None:
+    begun = (0.5 * first, 1.5 * first)
+    assert [attempt.mark for attempt in searched([begun, (low, high)])] == [0.0, float(counts)]
+    again = searched([*alike(4.0, 11), begun, (low, high)])
+    assert (again[-1].number, again[-1].mark) == (2, float(counts))
+
+
+def test_first_losses_may_be_alike() -> None:
+    assert searched([(4.0, 4.0)])[0].mark == 1.0
+    assert searched([(0.0, 0.0)])[0].mark == 1.0
 
 
 def test_a_search_keeps_its_best_weights_and_begins_elsewhere() -> None:
