@@ -96,6 +96,22 @@ def test_steps_of_a_noisy_function_have_more_members_as_evaluations_add_up() -> 
     assert len({*sizes(1.0, method="adam")}) == 1
 
 
+def test_a_noisy_search_that_begins_again_has_few_members_again() -> None:
+    asked: list[int] = []
+    generator = np.random.default_rng(1)
+
+    def fun(points: Any) -> Any:  # noqa: ANN401
+        asked.append(len(points))
+        return (points**2).sum(axis=1) * np.exp(0.5 * generator.standard_normal(len(points)))
+
+    minimize(fun, np.ones(3), maxfev=60_000, restarts=1, vectorized=True)
+    assert asked[1] == 7
+    fewer = [step for step in range(2, len(asked) - 1) if asked[step] < asked[step - 1]]
+    assert len(fewer) == 1
+    assert asked[fewer[0]] == 28  # four times as many as at first, where few evaluations are left
+    assert asked[fewer[0] - 1] > 100
+
+
 def test_methods_can_be_named() -> None:
     ways = {
         method: minimize(sphere, np.ones(4), method=method, maxiter=40, vectorized=True)
