@@ -129,19 +129,19 @@ def attempt_of_search(
 ) -> Attempt:
     """The attempt of a search after this step, whose members have these losses, all finite."""
     loss, restarts = float(np.median(losses)), attempts.restarts
-    first = loss if last is None or last.move == "anew" else last.first
-    least = min(ALIKE_OF_FIRST * abs(first), MOST_ALIKE)
-    alike = float(np.ptp(losses) <= max(ALIKE_SHARE * abs(loss), least))
     if last is None:
-        return Attempt(1, step, loss, loss, alike, math.inf)
-    if last.move == "anew":
-        now = Attempt(last.number + 1, step, loss, loss, alike, last.best)
+        now = Attempt(1, step, loss, loss, best=math.inf)
+    elif last.move == "anew":
+        now = Attempt(last.number + 1, step, loss, loss, best=last.best)
     else:
-        now = replace(last, smoothed=loss, mark=(last.mark + 1) * alike, move="on")
+        now = replace(last, smoothed=loss, move="on")
+    least = min(ALIKE_OF_FIRST * abs(now.first), MOST_ALIKE)
+    is_alike = np.ptp(losses) <= max(ALIKE_SHARE * abs(loss), least)
+    now = replace(now, mark=now.mark + 1 if is_alike else 0.0)
     is_at_end = now.mark >= ALIKE_STEPS
     if is_at_end and now.number <= restarts and not is_last:
-        is_kept = last.move != "keep" and loss < now.best
-        return replace(now, best=loss, move="keep") if is_kept else replace(now, move="anew")
+        is_kept = last is not None and last.move == "keep"
+        return replace(now, move="anew") if is_kept or loss >= now.best else replace(now, best=loss, move="keep")
     if is_at_end and now.number == restarts + 1:
         now, is_last = replace(now, number=now.number + 1), True
     return _back(now) if is_last and loss > now.best else now

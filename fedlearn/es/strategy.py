@@ -193,7 +193,7 @@ def widening(strategy: Strategy, last: Update | None) -> int:
     if not strategy.optimizer.searches or last is None or last.attempt is None:
         return 1
     number = last.attempt.number + (last.attempt.move == "anew")
-    return int(min(WIDER ** min(number - 1, strategy.attempts.restarts, MOST_GROUPS), MOST_GROUPS))
+    return int(min(WIDER ** min(number - 1, strategy.attempts.restarts), MOST_GROUPS))
 
 
 def search_end(strategy: Strategy, last: Update | None) -> str:

@@ -140,7 +140,7 @@ def _moved_by_diagonal(by: SearchStep, better: Int64Array, weights: Float64Array
         square = numbers * numbers
         if utility:
             sums += utility * numbers
-        # As above.
+        # A worse member counts as if it had the usual length here, too.
         squares += (weight * (n / max(int(square.sum()), 1)) if weight < 0 else weight) * square
     mean = sums.astype(np.float64) / int(better.sum())
     path = _path_after(by.path, mean, rates)

@@ -22,7 +22,7 @@ LEARNING_RATE = 0.01
 """Adam's."""
 
 STEP_S = 0.2
-"""Seconds of trials in a step of the population that volunteers have together when they are GROWTH times as many."""
+"""Seconds of one machine's trials; a population may grow to GROWTH times as many."""
 
 CHEAP_MEMBERS = 128
 """The number of members in STEP_S from which on they are cheap, so that a step may have as few as suit the task."""
