@@ -92,6 +92,10 @@ class Optimizer(msgspec.Struct, frozen=True, array_like=True):
         """Names of the arrays that the optimizer keeps, each as long as the weights and zero at first."""
         return ()
 
+    def scaled(self, factor: float) -> Self:
+        """The same with the learning rate multiplied by `factor`."""
+        return msgspec.structs.replace(self, learning_rate=self.learning_rate * factor)
+
     def lowered(self, factor: float) -> Self:
         """The same with a lower learning rate, by this factor, for what the first steps moved too far."""
         return msgspec.structs.replace(self, learning_rate=self.learning_rate / factor)

@@ -1,18 +1,12 @@
-import msgspec
 import pytest
 
 from fedlearn.es.layout import ParameterLayout, TensorSpec
-from fedlearn.es.optimizers import Sgd
-from fedlearn.es.perturbation import Perturbation
-from fedlearn.es.shaping import Shaping
-from fedlearn.es.strategy import Population, Strategy, sum_shaping
 from fedlearn.es.sums.exchange import (
     CODING_S,
     LINE_BYTES_PER_S,
     PRODUCT_S,
     SIGN_S,
     SUM_SLICE_S,
-    Exchange,
     likely_bytes,
     replay_s,
     sum_bytes,
@@ -22,9 +16,6 @@ from fedlearn.es.sums.exchange import (
 LAYOUT = ParameterLayout((TensorSpec("matrix", (100, 200)), TensorSpec("vector", (50,))))
 CODING_BYTES = int(LAYOUT.size * CODING_S * LINE_BYTES_PER_S)
 """That travel while a sum is encoded and decoded."""
-
-WEIGHTS = Perturbation(0.1, 1)
-HUGE = ParameterLayout((TensorSpec("matrix", (4096, 4096)), TensorSpec("vector", (1,))))
 
 
 @pytest.mark.parametrize(("rank", "signs", "products"), [(0, 20050, 20050), (1, 350, 20050), (3, 950, 60050)])
@@ -67,42 +58,3 @@ def test_sums_pay_from_where_replaying_costs_more() -> None:
     found = {n: sums_pay(LAYOUT, 1, n_members=n, n_volunteers=100) for n in range(10_000, 200_000, 10_000)}
     assert found == {n: by_sum < replay for n in found for replay, by_sum in [costs(n)]}
     assert set(found.values()) == {False, True}
-
-
-def shaping_of(
-    exchange: Exchange,
-    *,
-    scale: float = 0.5,
-    perturbation: Perturbation = WEIGHTS,
-    layout: ParameterLayout = LAYOUT,
-    n_members: int = 640,
-    n_volunteers: int = 10,
-) -> Shaping | None:
-    strategy = Strategy(perturbation, 8, n_members, Sgd(0.1, 0.0), "sign", exchange)
-    population = Population(3, perturbation, 8, n_members, Sgd(0.1, 0.0), 0.0, scale)
-    return sum_shaping(strategy, population, layout, n_volunteers=n_volunteers)
-
-
-def test_a_step_is_summed_with_the_rule_of_the_run_and_its_running_scale() -> None:
-    assert shaping_of("sum") == Shaping("sign", 0.5)
-    assert shaping_of("replay") is None
-
-
-def test_auto_sums_where_that_costs_less() -> None:
-    assert shaping_of("auto") is None
-    assert shaping_of("auto", n_members=10**6, n_volunteers=1000) == Shaping("sign", 0.5)
-    assert shaping_of("auto", n_members=10**4, n_volunteers=1) is None
-
-
-def test_a_first_step_is_replayed() -> None:
-    assert shaping_of("sum", scale=0.0) is None
-
-
-def test_a_summed_perturbation_keeps_its_own_sums() -> None:
-    assert shaping_of("sum", perturbation=Perturbation(0.1, 1, "activations")) is None
-
-
-def test_a_sum_that_fits_no_message_is_replayed() -> None:
-    assert shaping_of("sum", layout=HUGE, n_members=8) is None
-    fits = msgspec.structs.replace(HUGE, tensors=(TensorSpec("matrix", (2048, 4096)),))
-    assert shaping_of("sum", layout=fits, n_members=8) is not None

@@ -1,16 +1,16 @@
-"""How many local steps are asked for, at which rate, and what the run makes of them."""
+"""The unit and the length of steps of gradients, how many local steps are asked for, and what the run makes of them."""
 
 import msgspec
 import numpy as np
 import pytest
 
 from fedlearn.es.optimizers import Adam, AnyOptimizer, Sgd
-from fedlearn.es.perturbation import LocalSteps
+from fedlearn.es.perturbation import MAX_UNIT_BITS, LocalSteps, Perturbation
 from fedlearn.es.schedules import Schedule
-from fedlearn.es.strategy import ask, tell
+from fedlearn.es.strategy import ask, members_wanted, tell
 from fedlearn.es.sums.estimate import CodedEstimate
 from fedlearn.es.update import Update
-from tests.es.test_strategy import BLOCK, GRADIENTS, STRATEGY, told
+from tests.es.strategy.strategies import BLOCK, GRADIENTS, STRATEGY, told
 
 LOCAL = msgspec.structs.replace(
     STRATEGY,
@@ -23,6 +23,56 @@ LOCAL = msgspec.structs.replace(
     schedule=Schedule("linear", steps=4),
     local_steps=10,
 )
+
+
+def step_of_gradients(last: Update | None, shift: int) -> Update:
+    """A step whose sum has its greatest number in the highest bit of a byte, shifted so far."""
+    strategy = msgspec.structs.replace(STRATEGY, perturbation=GRADIENTS, group_size=1)
+    population = ask(strategy, 0 if last is None else last.step + 1, last)
+    losses = np.ones(4, dtype=np.float32)
+    estimate = CodedEstimate(np.array([100], dtype=np.int8), np.array([shift], dtype=np.uint8))
+    return tell(strategy, population, block=BLOCK, spans=((0, 4),), losses=losses, duration_s=1.0, estimate=estimate)
+
+
+@pytest.mark.parametrize(("shift", "expected"), [(19, 18), (24, 13), (0, 37)])
+def test_gradients_count_in_a_unit_by_which_the_last_sum_had_26_bits(shift: int, expected: int) -> None:
+    strategy = msgspec.structs.replace(STRATEGY, perturbation=GRADIENTS, group_size=1)
+    assert ask(strategy, 0, None).perturbation.unit_bits == 18
+    last = step_of_gradients(None, shift)
+    assert last.gradient_scale == 2.0**-18 / 4
+    population = ask(strategy, 1, last)
+    assert population.perturbation.unit_bits == expected
+    assert step_of_gradients(last, 19).gradient_scale == 2.0**-expected / 4
+
+
+def test_the_unit_of_gradients_has_bounds() -> None:
+    strategy = msgspec.structs.replace(STRATEGY, perturbation=GRADIENTS, group_size=1)
+    last = None
+    for _ in range(5):
+        last = step_of_gradients(last, 0)
+    assert ask(strategy, 5, last).perturbation.unit_bits == MAX_UNIT_BITS
+    for _ in range(10):
+        last = step_of_gradients(last, 24)
+    assert ask(strategy, 15, last).perturbation.unit_bits == 0
+
+
+def test_sums_of_perturbed_activations_keep_their_unit() -> None:
+    strategy = msgspec.structs.replace(STRATEGY, perturbation=Perturbation(0.02, 1, "activations"))
+    assert ask(strategy, 1, step_of_gradients(None, 24)).perturbation.unit_bits == 18
+
+
+@pytest.mark.parametrize(
+    ("members_per_s", "least_s", "expected"),
+    [(0.0, 0.0, 10), (10_000.0, 0.0, 40), (10_000.0, 0.4, 1000), (1e9, 0.0, 2000)],
+)
+def test_a_step_of_gradients_is_as_short_as_the_lines_allow(
+    members_per_s: float, least_s: float, expected: int
+) -> None:
+    strategy = msgspec.structs.replace(
+        STRATEGY, perturbation=GRADIENTS, group_size=1, population_limit=10, max_population=2000
+    )
+    for elapsed_s in (0.0, 1e6):
+        assert members_wanted(strategy, elapsed_s, members_per_s=members_per_s, least_s=least_s) == expected
 
 
 @pytest.mark.parametrize(("n_machines", "expected"), [(0, 20), (1, 20), (3, 60), (64, 1280), (1000, 1280)])

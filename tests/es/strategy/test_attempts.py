@@ -9,17 +9,17 @@ from msgspec.structs import replace
 from fedlearn.es.attempts import ALIKE_STEPS, Attempt, Attempts
 from fedlearn.es.optimizers.cma import Cma
 from fedlearn.es.schedules import Schedule
-from fedlearn.es.strategy import MOST_GROUPS, Strategy, ask, search_end, tell, widening
+from fedlearn.es.strategy import MOST_WIDENING, Strategy, ask, search_end, tell, widening
 from fedlearn.es.update import Update
-from tests.es import test_strategy
+from tests.es.strategy import strategies
 
-STRATEGY = replace(test_strategy.STRATEGY, group_size=2, population_limit=4, attempts=Attempts(1))
+STRATEGY = replace(strategies.STRATEGY, group_size=2, population_limit=4, attempts=Attempts(1))
 SEARCH = replace(STRATEGY, optimizer=Cma(0.1, 0.5), fitness_shaping="centered-ranks", attempts=Attempts(2))
 AT_END = [[3.0, 3.0, 3.0, 3.0]] * ALIKE_STEPS
 
 
 def attempts_told(
-    losses: list[list[float]], strategy: Strategy = STRATEGY, *, block: bytes = test_strategy.BLOCK
+    losses: list[list[float]], strategy: Strategy = STRATEGY, *, block: bytes = strategies.BLOCK
 ) -> list[Update]:
     """The Updates of a run of steps with these losses, which wants a loss of 0."""
     updates: list[Update] = []
@@ -97,5 +97,5 @@ def test_a_search_has_members_for_all_machines_if_these_are_more() -> None:
 def test_members_of_a_search_are_not_without_number() -> None:
     (update,) = attempts_told([[1.0, 2.0]], replace(SEARCH, attempts=Attempts(1000)))
     late = replace(update, attempt=Attempt(900, 0))
-    assert widening(replace(SEARCH, attempts=Attempts(1000)), late) == MOST_GROUPS
+    assert widening(replace(SEARCH, attempts=Attempts(1000)), late) == MOST_WIDENING
     assert widening(STRATEGY, late) == widening(SEARCH, None) == widening(SEARCH, replace(update, attempt=None)) == 1
