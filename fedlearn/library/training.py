@@ -56,6 +56,10 @@ def train(
     ends the training and gives the run as it is then. A run that diverged is given with a warning, which says how to
     go back to its best step. A callback that raises an exception is named in a warning, and is told nothing more.
 
+    `threads` are those of networks; 0 takes all cores. A policy and a plain function run in one thread, here on one
+    core, whatever `threads` is: put such a task in a file, and `fedlearn serve --task FILE.py:NAME` starts a volunteer
+    for each core, eight at most. A function that waits may have `workers` of its own.
+
     >>> from fedlearn import function
     >>> task = function(lambda arrays: float(((arrays["x"] - 3.0) ** 2).sum()), {"x": [0.0, 0.0]})
     >>> alike = {"sigma": 0.1, "learning_rate": 0.1, "population_limit": 64, "group_size": 16, "time_per_step": 10}
