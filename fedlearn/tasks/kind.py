@@ -191,6 +191,8 @@ class Kind(ABC):
     """The struct of the kind's own settings, whose annotations hold ranges and help."""
     perturbs_activations: bool = False
     """Whether its trials may add noise to activations in place of weights."""
+    may_write_texts: bool = False
+    """Whether the models of some of its tasks write texts, which their examiners then give."""
 
     def wants_weights(self, config: RunConfig) -> str:  # noqa: ARG002
         """The settings of the configuration that require noise on weights; empty where there are none."""

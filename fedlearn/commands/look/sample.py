@@ -18,6 +18,9 @@ from fedlearn.text.writing import CIRCLE_CHARACTERS, up_to_a_word, written
 
 MAX_BEAMS = 4096
 
+LENGTH = 200
+"""Tokens that are written unless `--length` says otherwise."""
+
 _CONTROL_CHARACTERS = {
     code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
 }
@@ -35,13 +38,7 @@ def add_sample(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="text to go on from (default: a new line, or the held-out prompts of a task with a reward)",
     )
-    parser.add_argument(
-        "--length",
-        type=int,
-        default=200,
-        metavar="N",
-        help="tokens to write; a word begun last is left out (default: 200)",
-    )
+    _add(parser, "length", int, f"tokens to write; a word begun last is left out (default: {LENGTH})")
     _add(
         parser,
         "no_repeat_ngram",
@@ -100,11 +97,12 @@ def sample_command(options: argparse.Namespace) -> int:
     prompt = tokenizer.encode(options.prompt)
     if unknown := np.count_nonzero(prompt == tokenizer.unknown_token):
         print(f"--prompt: {unknown} of {len(prompt)} characters are unknown to the run's tokenizer", file=sys.stderr)
-    with bars.bar("writing", "tokens", total=options.length) as bar:
+    length = LENGTH if options.length is None else options.length
+    with bars.bar("writing", "tokens", total=length) as bar:
         for text in written(
             examiner.language_model(replica.weights),
             prompt,
-            length=options.length,
+            length=length,
             n_beams=options.beams,
             given=vars(options),
             characters_per_token=examiner.characters_per_token,
@@ -122,14 +120,14 @@ def _write_texts(chosen: Run, options: argparse.Namespace) -> int:
     Raises:
         ValueError: it writes none, or not as the flags say.
     """
-    name, kind = chosen.folder.path.name, kind_of(chosen.folder).name
-    if kind != "reward":
+    name, kind = chosen.folder.path.name, kind_of(chosen.folder)
+    if not kind.may_write_texts:
         raise ValueError(
-            f"run {name}: expected a model that writes text, got a task of kind {kind}; try eval, or --video"
+            f"run {name}: expected a model that writes text, got a task of kind {kind.name}; try eval, or --video"
         )
     if lacks_code(chosen):
         raise needing_task(chosen.folder, chosen.config, "writing", options.given)
-    for flag in sorted({*Search.__struct_fields__, *Manner.__struct_fields__, "seed"}):
+    for flag in sorted({*Search.__struct_fields__, *Manner.__struct_fields__, "seed", "length"}):
         if getattr(options, flag) is not None:
             raise ValueError(
                 f"--{flag.replace('_', '-')}: expected none, since the run's task says how it writes; leave it out"
@@ -150,7 +148,7 @@ def check_flags(options: argparse.Namespace) -> None:
     """
     if options.seed is not None and options.seed < 0:
         raise ValueError(f"--seed: expected 0 or more, got {options.seed}")
-    if options.length < 0:
+    if options.length is not None and options.length < 0:
         raise ValueError(f"--length: expected 0 or more, got {options.length}")
     if options.beams is not None and not 1 <= options.beams <= MAX_BEAMS:
         raise ValueError(f"--beams: expected 1 to {MAX_BEAMS}, got {options.beams}")

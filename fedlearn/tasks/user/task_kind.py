@@ -70,8 +70,8 @@ class TaskKind(Kind):
 
     options = TaskOptions
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, *, may_write_texts: bool = False) -> None:
+        self.name, self.may_write_texts = name, may_write_texts
 
     def start(
         self,
@@ -147,9 +147,8 @@ class TaskKind(Kind):
         return task
 
 
-SUPERVISED, FUNCTION, ENVIRONMENT, REWARD, CUSTOM_KIND = (
-    TaskKind(name) for name in ("supervised", "function", "environment", "reward", CUSTOM)
-)
+SUPERVISED, FUNCTION, ENVIRONMENT = (TaskKind(name) for name in ("supervised", "function", "environment"))
+REWARD, CUSTOM_KIND = (TaskKind(name, may_write_texts=True) for name in ("reward", CUSTOM))
 
 
 def _changed(task: NamedTask, record: TaskRecord) -> Reasons:

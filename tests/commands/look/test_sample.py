@@ -23,6 +23,14 @@ def test_sample_says_the_step_beside_the_text(run: Run, capsys: pytest.CaptureFi
     assert shown.err == "run 1, step 5\n"
 
 
+def test_sample_writes_200_tokens_unless_it_is_told_otherwise(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    def written(length: int | None) -> str:
+        assert sample_command(options_of(run, length=length, seed=1)) == 0
+        return capsys.readouterr().out
+
+    assert written(None) == written(200) != written(100)
+
+
 def test_sample_writes_with_the_weights_of_a_step(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert sample_command(options_of(run, step=2)) == 0
     assert capsys.readouterr().err == "run 1, step 2\n"
@@ -149,13 +157,39 @@ def test_sample_of_a_reward_writes_after_held_out_prompts_or_the_one_that_is_giv
     (tmp_path / "writer.py").write_text(REWARDS)
     entry = f"{tmp_path / 'writer.py'}:task"
     run = created(task_config(tmp_path, task=entry), named_task(entry))
-    assert sample_command(options_of(run, prompt="", task=entry)) == 0
+    written_by_task = {"length": None, "task": entry}
+    assert sample_command(options_of(run, prompt="", **written_by_task)) == 0
     shown = capsys.readouterr()
     assert shown.out == "ccd\ncdd\n"  # what follows d is the end
     assert shown.err.endswith("run 1, step 0\n")
-    assert sample_command(options_of(run, prompt="ba", task=entry)) == 0
+    assert sample_command(options_of(run, prompt="ba", **written_by_task)) == 0
     assert capsys.readouterr().out == "baab\n"
-    with pytest.raises(ValueError, match="--temperature: expected none, since the run's task says how it writes"):
-        sample_command(options_of(run, temperature=0.5, task=entry))
+    for flag, value in (("temperature", 0.5), ("length", 200)):
+        with pytest.raises(ValueError, match=f"--{flag}: expected none, since the run's task says how it writes"):
+            sample_command(options_of(run, **written_by_task | {flag: value}))
     with pytest.raises(ValueError, match=r"--task: expected the file of the run's task, since writing takes its code"):
         sample_command(options_of(run, prompt=""))
+
+
+WRITES = """import fedlearn
+import numpy as np
+
+class Names(fedlearn.Task):
+    tensors = {"letters": np.zeros(3, dtype=np.float32)}
+
+    def losses(self, members, batch):
+        return members(lambda arrays: float(arrays["letters"].sum()))
+
+    def texts(self, weights, prompts):
+        return [(prompt, "abc"[weights.argmax()]) for prompt in prompts]
+
+task = Names()
+"""
+
+
+def test_sample_of_a_task_of_ones_own_writes_what_it_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "names.py").write_text(WRITES)
+    entry = f"{tmp_path / 'names.py'}:task"
+    run = created(task_config(tmp_path, task=entry), named_task(entry))
+    assert sample_command(options_of(run, prompt="b", length=None, task=entry)) == 0
+    assert capsys.readouterr().out == "ba\n"
