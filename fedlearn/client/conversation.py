@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import final
 
 from fedlearn.client.failures import in_short
-from fedlearn.client.lending.budget import MemoryBudget, in_words, why_too_many
+from fedlearn.client.lending.budget import MemoryBudget, why_too_many
 from fedlearn.client.lending.throttle import CpuThrottle
 from fedlearn.client.line import ServerLine
 from fedlearn.client.neighbours import NeighbourLines
@@ -22,6 +22,7 @@ from fedlearn.net.address import Address
 from fedlearn.net.direct import LineAddress
 from fedlearn.system.own_frames import own_lines
 from fedlearn.terminal import Terminal
+from fedlearn.terminal.figures import format_bytes
 from fedlearn.wire.limits import DEFAULT_MAX_SNAPSHOT_BYTES
 from fedlearn.wire.messages import Activations, Message, Neighbours
 from fedlearn.wire.proof import Credentials
@@ -143,7 +144,7 @@ class Conversation:
         self._performer.perform(self._worker.neighbour(event, self.now()))
         n_bytes = self._worker.activations_waiting_bytes
         if isinstance(event, Heard) and n_bytes > self._budget.max_activations_bytes:
-            self._tell(Unlinked(f"memory: {in_words(n_bytes)} are waiting", is_next=False))
+            self._tell(Unlinked(f"memory: {format_bytes(n_bytes)} are waiting", is_next=False))
 
     async def _begin(self, nonce: bytes, binding: bytes) -> None:
         held = await asyncio.to_thread(lambda: self._volunteer.held)

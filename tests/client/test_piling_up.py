@@ -32,7 +32,7 @@ async def test_orders_that_pile_up_are_answered_with_goodbye_before_they_take_th
         held.may_end.set()
         await scene.has_heard(Goodbye)
     assert leave.is_welcome_back
-    assert leave.reason.startswith("memory: expected orders as fast as this machine takes them, 0.26")
+    assert leave.reason.startswith("memory: expected orders as fast as this machine takes them, 26")
 
 
 async def test_activations_that_pile_up_are_answered_with_goodbye(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ async def test_activations_that_pile_up_are_answered_with_goodbye(run: Run, monk
         leave = await conversing
     assert leave.is_welcome_back
     assert leave.reason == (
-        "memory: expected orders as fast as this machine takes them, 0.524 MB are waiting, more than the 0.524 MB that "
+        "memory: expected orders as fast as this machine takes them, 524 kB are waiting, more than the 524 kB that "
         "it lends for that; --max-memory of a volunteer says how much it lends"
     )
 
@@ -66,4 +66,4 @@ async def test_line_of_a_neighbour_whose_activations_pile_up_is_cut(monkeypatch:
     monkeypatch.setattr(Worker, "activations_waiting_bytes", property(lambda _: budget.max_activations_bytes + 1))
     conversation = Scene(fit_task(), budget=budget).calling(Address("127.0.0.1", 1))
     conversation._tell(Heard(Activations(0, 0, 1, bytes(8), b"")))
-    assert told[1:] == [Unlinked("memory: 0.524 MB are waiting", is_next=False)]
+    assert told[1:] == [Unlinked("memory: 524 kB are waiting", is_next=False)]

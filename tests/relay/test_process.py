@@ -81,5 +81,5 @@ async def test_orders_that_pile_up_are_answered_with_goodbye_before_they_take_th
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     reasons = [message.reason for message in heard if isinstance(message, Goodbye)]
-    said = "memory: expected orders as fast as this machine takes them, 0.26"
+    said = "memory: expected orders as fast as this machine takes them, 26"
     assert [reason.startswith(said) for reason in reasons] == [True] * excess

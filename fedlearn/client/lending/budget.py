@@ -9,6 +9,7 @@ from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.limits import PARAMETER_BYTES, UNBOUNDED
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.parts.objective import PartObjective
+from fedlearn.terminal.figures import format_bytes
 
 SNAPSHOTS_AT_ONCE = 4
 """Copies of a snapshot at the same time: its bytes, the decoded message, the new replica and the old one."""
@@ -106,8 +107,8 @@ class MemoryBudget(msgspec.Struct, frozen=True):
     def _check(self, n_bytes: int, asked: str) -> None:
         if n_bytes > self.max_bytes:
             raise BudgetError(
-                f"memory: expected work that fits into {in_words(self.max_bytes)}, got {asked}, which would take "
-                f"{in_words(n_bytes)}; --max-memory allows more, if this machine has it"
+                f"memory: expected work that fits into {format_bytes(self.max_bytes)}, got {asked}, which would take "
+                f"{format_bytes(n_bytes)}; --max-memory allows more, if this machine has it"
             )
 
 
@@ -119,11 +120,6 @@ def _check_work(operations: int, asked: str) -> None:
 def why_too_many(n_bytes: int, most: int) -> str:
     """The reason to leave a server of whose messages more bytes wait for their turn than this most."""
     return (
-        f"memory: expected orders as fast as this machine takes them, {in_words(n_bytes)} are waiting, more than the "
-        f"{in_words(most)} that it lends for that; --max-memory of a volunteer says how much it lends"
+        f"memory: expected orders as fast as this machine takes them, {format_bytes(n_bytes)} are waiting, more than "
+        f"the {format_bytes(most)} that it lends for that; --max-memory of a volunteer says how much it lends"
     )
-
-
-def in_words(n_bytes: int) -> str:
-    """A number of bytes in words."""
-    return f"{n_bytes / 1e9:.3g} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.3g} MB"
