@@ -1,19 +1,19 @@
 """The folders and addresses of a hub, and the arguments of its jobs' servers."""
 
 import secrets
-import socket
 from collections.abc import Collection
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
-from fedlearn.config import ServerSettings
+from fedlearn.config import ConfigError, ServerSettings
 from fedlearn.hub.bodies import Asked, RefusedError
 from fedlearn.hub.files import task_below
 from fedlearn.hub.jobs.records import JobFolder, JobRecord
 from fedlearn.hub.jobs.spec import STEPS_PER_EPOCH, TASK_FILE
 from fedlearn.net.address import is_loopback
+from fedlearn.server.listening import listen
 from fedlearn.server.security import ServerSecurity, open_security
 from fedlearn.storage.credentials import keep_secret
 from fedlearn.storage.durable import make_folder
@@ -163,7 +163,7 @@ def _token(path: Path) -> str:
 
 def _is_free(host: str, port: int) -> bool:
     try:
-        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-    except OSError:
+        listen(host, port).close()
+    except ConfigError:
         return False
     return True

@@ -57,6 +57,12 @@ def test_a_job_is_served_on_any_port_and_again_on_the_one_it_had_if_that_is_free
     assert value(arguments(settings, port=port), "--port") == str(port)
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")
+def test_a_port_of_all_addresses_is_not_free_where_one_of_ipv4_has_it(tmp_path: Path) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        assert port_for(opened(tmp_path, host="::"), port=taken.getsockname()[1]) == 0
+
+
 def test_jobs_are_served_on_the_ports_that_they_are_given(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         first = taken.getsockname()[1]
