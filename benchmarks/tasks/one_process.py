@@ -40,6 +40,7 @@ class OneProcess:
         weights, keeps_start = objective.initial_weights(), self._strategy.keeps_start
         self._holding.load(genesis(objective.layout, weights, keeps_start=keeps_start))
         self._last: Update | None = None
+        self._next = ask(self._strategy, 0, None)
         self.members_tried = 0
 
     @property
@@ -61,7 +62,7 @@ class OneProcess:
     @property
     def population(self) -> int:
         """Number of members of the next step."""
-        return ask(self._strategy, self.steps_taken, self._last).limit
+        return self._next.limit
 
     @property
     def end(self) -> str:
@@ -70,7 +71,7 @@ class OneProcess:
 
     def step(self) -> float:
         """Takes one step; the mean of its members' losses."""
-        population = ask(self._strategy, self.steps_taken, self._last)
+        population = self._next
         trials = Trials(self.steps_taken, population.perturbation, population.group_size, 0, population.limit)
         found = self._holding.evaluate(trials, self._block)
         losses, n_groups = found.losses, trials.n_groups
@@ -85,7 +86,7 @@ class OneProcess:
             moments=found.moments.reshape(n_groups, -1) if found.moments.size else None,
         )
         self._holding.apply(update)
-        self._last = update
+        self._last, self._next = update, ask(self._strategy, self.steps_taken, update)
         self.members_tried += trials.n_members
         return float(losses.mean())
 
