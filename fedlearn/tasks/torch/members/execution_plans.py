@@ -105,15 +105,15 @@ class ExecutionPlans:
         Raises:
             Refused: the function does something by which members cannot be compared, or reads no parameter.
         """
-        started = self.now(subject.device)
-        verdict = hold_trial(subject, n_tried, self._frozen, partial(self.now, subject.device), keepers=self._keepers)
-        trial_s = self.now(subject.device) - started
-        code = _code_of(subject.function)
+        code, clock = _code_of(subject.function), partial(self.now, subject.device)
+        started, is_first = clock(), code not in self._plans
+        verdict = hold_trial(subject, n_tried, self._frozen, clock, keepers=self._keepers, is_first=is_first)
+        trial_s = clock() - started
         name = str(getattr(code, "co_name", type(code).__name__))
-        if code in self._plans:
-            pace = self._plans[code].pace.again()
-        else:
+        if is_first:
             pace = ChunkSize(min(max(OWN_NUMBERS // max(verdict.own_numbers, 1), 1), self.most_at_once))
+        else:
+            pace = self._plans[code].pace.again()
         self._plans[code] = plan = ExecutionPlan(name, verdict, pace, trial_s=trial_s)
         return plan
 

@@ -24,7 +24,7 @@ from fedlearn.tasks.torch.members.watch import ParameterWatch, refuse_changed, s
 from fedlearn.tasks.torch.seeds import random_states
 from fedlearn.tasks.torch.trees import Tree, between, leaves, pick, stacked
 
-LOUDER = (1.0, 1e2, 1e4)
+LOUDER = (1.0, -1.0, 1e2, -1e2, 1e4, -1e4)
 """Factors by which the noise of a parameter without effect is raised before the parameter counts as unread."""
 
 
@@ -110,17 +110,19 @@ def hold_trial(
     clock: Callable[[], float],
     *,
     keepers: Callable[[], Mapping[str, str]] = dict,
+    is_first: bool = True,
 ) -> TrialOutcome:
     """Runs `n_tried` of the subject's members sequentially and batched; the `frozen` tensors must not change.
 
     Tensors that the very first call makes and keeps, such as a buffer of positions, are no change. `keepers` gives an
-    attribute that keeps tensors, by module.
+    attribute that keeps tensors, by module. In a trial that is not the function's first, losses may be alike: a share
+    of right answers may be the same for all members on some rows.
 
     Raises:
         Refused: the function does something by which members cannot be compared, or reads no parameter.
         Exception: the function itself raises for a single member.
     """
-    plain, draws, hidden = _look(subject, keepers)
+    plain, draws, hidden = _look(subject, keepers, may_be_unheard=not is_first)
     before = states(frozen())
     each, times_s = [], []
     for member in range(n_tried):
@@ -129,7 +131,7 @@ def hold_trial(
         times_s.append(clock() - started)
     refuse_changed(before, states(frozen()))
     results = stacked(each)
-    if _is_one_loss(results) and not any(_is_heard(subject, name, plain) for name in subject.parameters):
+    if is_first and _is_one_loss(results) and not any(_is_heard(subject, name, plain) for name in subject.parameters):
         refuse_one_loss(results[0].item())
     verdict = TrialOutcome(results, min(times_s), draws)
     if hidden:
@@ -168,10 +170,13 @@ def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
-def _look(subject: Subject, keepers: Callable[[], Mapping[str, str]]) -> tuple[Tree, bool, list[str]]:
+def _look(
+    subject: Subject, keepers: Callable[[], Mapping[str, str]], *, may_be_unheard: bool
+) -> tuple[Tree, bool, list[str]]:
     """The result of a plain run, whether it draws random numbers, and the parameters whose use PyTorch does not show.
 
-    A second run must give the same result and read the same parameters as the first.
+    A second run must give the same result and read the same parameters as the first. Noise on a parameter that no
+    function was seen to read must change the result, unless it `may_be_unheard`.
     """
     first = subject.member(0)
     given = {str(i): leaf for i, leaf in enumerate(leaves((first.shared, first.own))) if isinstance(leaf, Tensor)}
@@ -184,7 +189,7 @@ def _look(subject: Subject, keepers: Callable[[], Mapping[str, str]]) -> tuple[T
     again, _, unmet = _run_plainly(first)
     if not draws and not agree(stacked([plain]), stacked([again])):
         refuse_memory(plain, again)
-    if unread := [name for name in unmet if not _is_heard(subject, name, plain)]:
+    if unread := [name for name in unmet if not (may_be_unheard or _is_heard(subject, name, plain))]:
         refuse_unread(unread, [name for name in unread if name not in unmet_at_first], keepers())
     return plain, draws, unmet
 

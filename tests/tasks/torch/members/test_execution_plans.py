@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,10 +10,13 @@ from torch import Tensor, nn  # noqa: E402
 
 from fedlearn.tasks.torch.members import execution_plans as plans_module  # noqa: E402
 from fedlearn.tasks.torch.members.execution_plans import ExecutionPlans  # noqa: E402
+from fedlearn.tasks.torch.members.noise import Noise  # noqa: E402
+from fedlearn.tasks.torch.members.refusals import Refused  # noqa: E402
 from fedlearn.tasks.torch.members.trial import Subject  # noqa: E402
 from tests.tasks.torch.members.conftest import Make  # noqa: E402
 from tests.tasks.torch.members.layers import CHANCES, expected  # noqa: E402
 
+Draw = Callable[..., list[Noise]]
 Timed = Callable[[dict[str, float]], tuple[list[tuple[str, int]], Callable[[], object], Callable[[], float]]]
 
 
@@ -253,3 +257,28 @@ def test_too_much_for_the_memory_is_run_one_by_one_once(
     plan = plans.find(linear)
     assert plan is not None
     assert plan.pace.size(64) == 4
+
+
+def subject_on(x: Tensor, draw: Draw) -> Subject:
+    """Four members of a bias, whose loss is the share of rows that are below zero."""
+    layer = nn.ParameterDict({"bias": torch.zeros(3)})
+    parameters = dict(layer.named_parameters())
+    weights = [parameter.detach().clone() for parameter in parameters.values()]
+
+    def loss(x: Tensor) -> Tensor:
+        share: Tensor = (x + layer["bias"] < 0.0).float().mean()
+        return share
+
+    return Subject(loss, parameters, weights, draw(list(parameters.values()), 4), (x,), (), nullcontext)
+
+
+def test_losses_may_be_alike_by_chance_once_they_have_differed(plans: ExecutionPlans, draw: Draw) -> None:
+    first = plans.hold_trial(subject_on(torch.zeros(2, 3), draw), 4)
+    assert len(set(first.verdict.results.tolist())) > 1
+    again = plans.hold_trial(subject_on(torch.full((2, 3), 1e9), draw), 4)
+    assert again.verdict.results.tolist() == [0.0] * 4
+
+
+def test_losses_that_are_alike_at_first_are_refused(plans: ExecutionPlans, draw: Draw) -> None:
+    with pytest.raises(Refused, match="all members have the loss 0, however large the noise is"):
+        plans.hold_trial(subject_on(torch.full((2, 3), 1e9), draw), 4)
