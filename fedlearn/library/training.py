@@ -115,7 +115,7 @@ def _plain(value: Value) -> Setting | list[str]:
     if isinstance(value, np.generic):
         number: Setting = value.item()
         return number
-    return value if isinstance(value, Setting) else [str(one) for one in value]
+    return [str(one) for one in value] if isinstance(value, Iterable) and not isinstance(value, str) else value
 
 
 def configured(
@@ -129,6 +129,11 @@ def configured(
     """
     if not isinstance(task, Task | str | Path | None):
         raise TypeError(f"task: expected a task, or FILE.py:NAME of one, got {task!r}; {TASK_REMEDY}")
+    if "settings" in given:
+        raise ConfigError(
+            f"settings: expected each setting as a keyword of its own, such as sigma=0.1, got {given['settings']!r}; "
+            "write ** before a dictionary of settings"
+        )
     settings = {key: _plain(value) for key, value in given.items()}
     file: SourceFile | None = None
     if isinstance(task, Task):

@@ -1,9 +1,11 @@
-"""The functions that users bring: whether they take what they will be given, and the line that brought them."""
+"""What users bring: whether functions take what they will be given, values by name, and the line that brought them."""
 
 import inspect
 import warnings
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+Value = TypeVar("Value")
 
 _OF_OUTPUTS = ["input", "target"]
 """The first parameters of PyTorch's own losses, which compare a model's outputs with targets."""
@@ -38,6 +40,18 @@ def check_takes(what: str, function: object, *arguments: str) -> None:
         others = ", or give it the others with functools.partial" if "missing" in str(error) else ""
         received = f"{name}({_shortened(', '.join(taken))})"
         raise ValueError(f"{expected}, got {received}: {error}; let it take {_in_words(arguments)}{others}") from None
+
+
+def named_values(what: str, given: Mapping[str, Value] | None) -> Mapping[str, Value]:
+    """The values by name that somebody gave; none where that is None.
+
+    Raises:
+        ValueError: it is no mapping.
+    """
+    received: object = {} if given is None else given
+    if not isinstance(received, Mapping):
+        raise ValueError(f"{what}: expected a dictionary of values by name, got {received!r}; write {{name: value}}")
+    return received
 
 
 def _in_words(arguments: Sequence[str]) -> str:

@@ -119,6 +119,17 @@ def test_training_without_an_end_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("settings", [{"sigma": 0.1}, ["sigma"]])
+def test_settings_in_one_keyword_are_refused_with_the_remedy(settings: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    with pytest.raises(ConfigError, match=r"^settings: expected each .* got .*sigma.*; write \*\* before a dictionary"):
+        fedlearn.train(fit_task().task, steps=1, runs=tmp_path, settings=settings)
+
+
+def test_a_setting_of_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^sigma: expected a number, .* got None from the call's keywords"):
+        fedlearn.train(fit_task().task, steps=1, runs=tmp_path, sigma=None)  # type: ignore[arg-type]
+
+
 def test_an_unknown_setting_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="sigmaa"):
         fedlearn.train(fit_task().task, steps=1, runs=tmp_path, sigmaa=1.0)

@@ -83,6 +83,32 @@ def test_each_way_to_bring_a_function_refuses_other_arguments(make: Callable[[],
         make()
 
 
+def supervised_by(settings: Any) -> object:  # noqa: ANN401
+    pytest.importorskip("torch")
+    from torch.nn import Identity
+
+    from fedlearn.tasks.torch.supervised import supervised
+
+    return supervised(Identity, of_two, {"x": [1.0]}, settings=settings)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda wrong: function(of_one, {"x": [1.0]}, settings=wrong),
+        lambda wrong: function(of_one, {"x": [1.0]}, scales=wrong),
+        lambda wrong: function(of_one, wrong),
+        lambda wrong: environment("CartPole-v1", settings=wrong),
+        supervised_by,
+    ],
+    ids=["settings", "scales", "start", "environment", "supervised"],
+)
+@pytest.mark.parametrize("wrong", [[("x", 1.0)], "x", 1.0])
+def test_values_without_names_are_refused_with_the_remedy(make: Callable[[Any], object], wrong: object) -> None:
+    with pytest.raises(ValueError, match=r"^(settings|scales|start): expected a dictionary .* got .*; write \{name"):
+        make(wrong)
+
+
 def test_line_of_a_caller_is_shown_with_a_warning() -> None:
     line = calling_line()
     own = test_line_of_a_caller_is_shown_with_a_warning.__code__

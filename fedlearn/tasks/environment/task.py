@@ -17,7 +17,7 @@ from fedlearn.tasks.environment.policy import Forward, FunctionPolicy, ModulePol
 from fedlearn.tasks.environment.recipe import STEP_INTERACTIONS, noise_for, settings_for
 from fedlearn.tasks.film import Film
 from fedlearn.tasks.members import ArrayMembers
-from fedlearn.tasks.signatures import calling_line, check_takes
+from fedlearn.tasks.signatures import calling_line, check_takes, named_values
 from fedlearn.tasks.task import Batch, Members, Setting, Task
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def environment(
         normalize=normalize,
         max_steps=max_steps,
         survival_bonus=survival_bonus,
-        scales=scales or {},
-        settings=settings or {},
+        scales=named_values("scales", scales),
+        settings=named_values("settings", settings),
     )
 
 

@@ -11,7 +11,7 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.function.covariance import LARGEST_FULL, CovarianceSearch
 from fedlearn.tasks.members import ArrayMembers
-from fedlearn.tasks.signatures import check_takes
+from fedlearn.tasks.signatures import check_takes, named_values
 from fedlearn.tasks.task import Batch, Members, Setting, Task, layout_of
 
 POPULATION = (16, 256)
@@ -74,10 +74,11 @@ def function(
             another value, or True of too many numbers.
     """
     check_takes("loss", loss, "arrays", *(["rows"] if data else []))
-    arrays = {name: as_start(name, array) for name, array in start.items()}
-    searched = layout_of({name: array.shape for name, array in arrays.items()}, scales or {}, {}, {}).searched
+    given, scaled = named_values("settings", settings), named_values("scales", scales)
+    arrays = {name: as_start(name, array) for name, array in named_values("start", start).items()}
+    searched = layout_of({name: array.shape for name, array in arrays.items()}, scaled, {}, {}).searched
     if covariance is None:
-        is_open = (settings or {}).get("optimizer", "cma") == "cma" and "learning_rate" not in (settings or {})
+        is_open = given.get("optimizer", "cma") == "cma" and "learning_rate" not in given
         covariance = _usual_covariance(searched.size) if is_open and not data else False
     return FunctionTask(
         loss,
@@ -88,8 +89,8 @@ def function(
         batch_size=batch_size,
         vectorized=vectorized,
         workers=workers,
-        scales=scales or {},
-        settings=settings or {},
+        scales=scaled,
+        settings=given,
     )
 
 

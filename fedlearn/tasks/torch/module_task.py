@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import TensorNoise
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.signatures import check_takes
+from fedlearn.tasks.signatures import check_takes, named_values
 from fedlearn.tasks.task import Batch, LossGradients, Setting, Task
 from fedlearn.tasks.torch.devices import use_device
 from fedlearn.tasks.torch.gradients import Batching, loss_gradients
@@ -48,7 +48,7 @@ class ModuleTask(Task):
         """`hidden` is as `Task.hidden`; None means what the module's layers tell."""
         if not isinstance(model, nn.Module):
             check_takes("model", model)
-        self.scales, self.settings = scales or {}, settings or {}
+        self.scales, self.settings = named_values("scales", scales), named_values("settings", settings)
         self._hidden = hidden
         self._model, self._train = model, train
         self.device, self._threads = torch.device("cpu"), 0

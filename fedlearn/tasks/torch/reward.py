@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.signatures import calling_line, check_takes
+from fedlearn.tasks.signatures import calling_line, check_takes, named_values
 from fedlearn.tasks.task import Batch, Members, Setting
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
@@ -241,5 +241,5 @@ def reward(
         train=train,
         held_out=held_out,
         scales=scales,
-        settings={**SETTINGS, **(settings or {})},
+        settings={**SETTINGS, **named_values("settings", settings)},
     )
