@@ -4,6 +4,7 @@
 holds all of it, so that one damaged file is no loss.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,22 +68,14 @@ def load_origin(run: RunFolder) -> tuple[Origin, tuple[str, ...]]:
     Raises:
         StorageError: no file of the run has it.
     """
-    problems: list[str] = []
     try:
-        return _parsed(run.origin.read_text(encoding="utf-8"), run.origin), ()
-    except (OSError, UnicodeDecodeError, StorageError) as error:
-        problems.append(f"{run.origin}: {error}" if isinstance(error, UnicodeDecodeError) else str(error))
+        return _parsed(_text_of(run.origin), run.origin), ()
+    except StorageError as error:
+        problem = str(error)
     for path in [run.genesis, *checkpoints_in(run)]:
-        try:
-            origin = _parsed(load_metadata(path, "origin"), path)
-        except StorageError as error:
-            problems.append(str(error))
-            continue
-        return origin, (f"skipped: {problems[0]}; read from {path} in its place",)
-    raise StorageError(
-        f"{run.origin}: expected what the run was begun with: {problems[0]}; restore it from a copy; "
-        "a run of an older version of fedlearn needs that version"
-    )
+        with suppress(StorageError):
+            return _parsed(load_metadata(path, "origin"), path), (f"skipped: {problem}; read from {path} in its place",)
+    raise StorageError(f"{problem}; a run of an older version of fedlearn needs that version")
 
 
 def check_files(run: RunFolder, origin: Origin) -> None:
@@ -117,6 +110,14 @@ def check_same_run(origin: Origin, text: str, path: Path) -> None:
             f"{path}: expected a checkpoint of this run ({origin.identity.hex()}), got one of another "
             f"({other.identity.hex()}); move it out of the folder"
         )
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise StorageError(f"{path}: expected what the run was begun with: {reason}; restore it from a copy") from error
 
 
 def _parsed(text: str, path: Path) -> Origin:
