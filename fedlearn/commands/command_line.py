@@ -83,6 +83,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -
         options, unknown = _parser(program).parse_known_args(given)
     except KeyboardInterrupt:  # while a verb is imported
         sys.exit(130)
+    except SystemExit as shown:  # help, a version or a mistake
+        _exit(program, shown.code)
     options.given = given
     if unknown:
         options.parser.error(_unknown_arguments(unknown, options.parser))
@@ -104,6 +106,11 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "fedlearn") -
         for line in [*lines, told]:
             print(wrapped(printable(line), columns_of(sys.stderr)), file=sys.stderr)
         code = 1
+    _exit(program, code, told=told)
+
+
+def _exit(program: str, code: str | int | None, *, told: str = "") -> NoReturn:
+    """Ends this process with a code, or with 1 where its output is lost, which is said unless it was told."""
     if (lost := _flush_output()) and lost not in told:
         print(f"{program}: {lost}", file=sys.stderr)
         code = code or 1

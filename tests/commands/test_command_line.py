@@ -96,14 +96,18 @@ def test_output_that_the_encoding_cannot_hold_is_replaced(monkeypatch: pytest.Mo
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is always full")
-@pytest.mark.parametrize("buffering", [1, 4096], ids=["each line", "at the end"])
+@pytest.mark.parametrize(
+    ("words", "buffering"),
+    [(["runs"], 1), (["runs"], 4096), (["--version"], 4096), (["serve", "--help"], 2**20)],
+    ids=["each line", "at the end", "version", "help"],
+)
 def test_output_that_a_full_disk_does_not_take_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], buffering: int
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], buffering: int
 ) -> None:
     with open("/dev/full", "w", buffering=buffering) as full:
         monkeypatch.setattr(sys, "stdout", full)
         with pytest.raises(SystemExit) as ended:
-            main(["runs"])
+            main(words)
     assert ended.value.code == 1
     told = "output: could not be written: No space left on device; make room, or let it go elsewhere"
     assert capsys.readouterr().err == f"fedlearn: {told}\n"
