@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from fedlearn.net.address import is_loopback, parse_address
+from fedlearn.net.silence import why_silent
 
 DEFAULT_PORT = 4000
 TIMEOUT_S = 30.0
@@ -134,7 +135,9 @@ class HubLine:
                 raise HubAwayError(f"{self.url} answered {error.code}") from error
             raise HubError(error.code, str(text)) from error
         except (OSError, http.client.HTTPException) as error:
-            raise HubAwayError(f"no hub answers at {self.url}: {getattr(error, 'reason', error)}") from error
+            reason = getattr(error, "reason", error)
+            why = why_silent(reason, urlsplit(self.url).netloc) if isinstance(reason, OSError) else reason
+            raise HubAwayError(f"no hub answers at {self.url}: {why}") from error
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -14,6 +14,7 @@ import msgspec
 
 from fedlearn.client.hub_line import AskedVerb, HubAwayError, HubError, HubLine, Work
 from fedlearn.client.verbs import VerbError, Verbs
+from fedlearn.system.children import NO_ANSWER
 from fedlearn.system.signals import stop_signals_call
 from fedlearn.system.waiting import WaitingProcess
 from fedlearn.terminal import Terminal, printable
@@ -63,13 +64,15 @@ class HubWorker:
         terminal: Terminal,
         verbs: Verbs | None = None,
         shares_log: bool = False,
+        give_up_s: float = math.inf,
     ) -> None:
         """A device that shares its log prints its volunteers' lines, and sends them to the hub; `prepare` gives pipes
-        of what they say then. `port` is the number that it wants of the hub; 0: any."""
+        of what they say then. `port` is the number that it wants of the hub; 0: any. It leaves when no hub has
+        answered for `give_up_s`."""
         self._line, self._name, self._job_id, self._port, self._arguments = line, name, job_id, port, arguments
         self._prepare, self._terminal, self._verbs = prepare, terminal, verbs
         self._calls: queue.Queue[AskedVerb] = queue.Queue()
-        self._shares_log = shares_log
+        self._shares_log, self._give_up_s = shares_log, give_up_s
         self._said: queue.Queue[str] = queue.Queue()
         # No SimpleQueue: in CPython 3.11 a signal as `get` times out makes it wait for ever.
         self._answers: queue.Queue[Work | HubError | HubAwayError | Registered] = queue.Queue()
@@ -81,6 +84,8 @@ class HubWorker:
         """The process of the next volunteer, which waits; both end with this process, however that ends."""
         self._begins = math.inf
         """Time at which the volunteer is started."""
+        self._silence, self._silent_since, self._was_answered = "", math.inf, False
+        """Why no hub answers now, which is said once; since when; and whether one ever did."""
         self._pause_s = RETRY_S
         self._leaves = threading.Event()
 
@@ -104,12 +109,19 @@ class HubWorker:
                 answer = self._answers.get(timeout=LOOK_S)
             except queue.Empty:
                 continue
+            if not isinstance(answer, HubAwayError):
+                self._silence, self._silent_since, self._was_answered = "", math.inf, True
             match answer:
                 case HubError():
                     self._terminal.end(f"refused: {answer}")
                     return 1
                 case HubAwayError():
-                    self._terminal.warn(f"{answer}; asking again")
+                    now = time.monotonic()
+                    self._silent_since = min(self._silent_since, now)
+                    if now - self._silent_since >= self._give_up_s:
+                        self._terminal.end(f"{answer}; gave up after {self._give_up_s:.0f} s without an answer")
+                        return 0 if self._was_answered else NO_ANSWER
+                    self._tell_silence(str(answer))
                 case Work(state="leave"):
                     self._wait_for_volunteer()
                     self._terminal.end(f"job {answer.job_id} has ended")
@@ -120,6 +132,11 @@ class HubWorker:
                     self._ready()
                     self._terminal.say(f"registered as device {number}; it works when the hub has work")
         return 0
+
+    def _tell_silence(self, why: str) -> None:
+        if why != self._silence:
+            self._silence = why
+            self._terminal.warn(f"{why}; asking again until one answers; see whether `fedlearn hub` runs there")
 
     def _turn_to(self, work: Work) -> None:
         """Joins the server that the hub names, and leaves the one that it names no more."""

@@ -1,6 +1,7 @@
 """A device between a scripted hub and volunteers that are other programs."""
 
 import io
+import math
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from fedlearn.client import hub_worker as module
 from fedlearn.client.hub_line import AskedVerb, HubAwayError, HubError, Work
 from fedlearn.client.hub_worker import HubWorker
 from fedlearn.client.verbs import Verbs
+from fedlearn.system.children import NO_ANSWER
 from fedlearn.system.waiting import WaitingProcess
 from fedlearn.terminal import Terminal
 from tests.patience import LIMIT_S
@@ -125,6 +127,7 @@ def run(
     port: int = 0,
     verbs: Verbs | None = None,
     shares_log: bool = False,
+    give_up_s: float = math.inf,
 ) -> tuple[int, str]:
     said = io.StringIO()
 
@@ -143,6 +146,7 @@ def run(
         terminal=Terminal(stream=said, plain=True),
         verbs=verbs,
         shares_log=shares_log,
+        give_up_s=give_up_s,
     )
     try:
         return device.run(), said.getvalue()
@@ -271,6 +275,26 @@ def test_a_hub_that_is_away_is_asked_again_and_the_work_goes_on(log: Path) -> No
     code, said = run(hub, log)
     assert (code, lines(log)) == (0, ["joined one", "works for one"])
     assert "no hub answers; asking again" in said
+
+
+def test_the_silence_of_a_hub_is_told_once_until_it_answers(log: Path) -> None:
+    away = [HubAwayError("no hub answers")] * 3
+    hub = Hub(*away, HubAwayError("nothing comes back"), JOIN, once(log, "works for one"), *away, JOIN, LEAVE)
+    code, said = run(hub, log)
+    assert (code, said.count("no hub answers"), said.count("nothing comes back")) == (0, 2, 1)
+
+
+@pytest.mark.parametrize(("script", "expected"), [((), NO_ANSWER), ((Work("wait"),), 0)])
+def test_a_device_gives_up_on_a_hub_that_is_silent_for_long(
+    script: tuple[Work, ...], expected: int, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = Hub(*script, *[HubAwayError("no hub answers")] * 9)
+    if not script:
+        monkeypatch.setattr(hub, "register", lambda *_: hub.work(0, has=""))
+    code, said = run(hub, log, give_up_s=0.1)
+    assert code == expected
+    assert said.endswith("no hub answers; gave up after 0 s without an answer\n")
+    assert 0 < len(hub.script) < 8, "one silent moment is no reason"
 
 
 def test_a_hub_that_was_started_again_is_registered_with_anew_by_the_same_number(log: Path) -> None:

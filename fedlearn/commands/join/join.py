@@ -117,14 +117,14 @@ def add_join(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--companion", action="store_true", help=argparse.SUPPRESS)  # ends with its standard input
     parser.add_argument(
-        "--once", action="store_true", help="do not come back when the connection is lost, nor wait for a server"
+        "--once", action="store_true", help="do not come back when the connection is lost, nor wait for a server or hub"
     )
     parser.add_argument(
         "--give-up",
         type=float,
         default=math.inf,
         metavar="SECONDS",
-        help="leave when no server has answered for so long, with exit code 3 if none ever did (default: never)",
+        help="leave when no server, or hub, has answered for so long, exit code 3 if none ever did (default: never)",
     )
     add_output(parser)
 
@@ -224,4 +224,5 @@ def _ask_hub(options: argparse.Namespace) -> int:
         terminal=terminal,
         verbs=verbs,
         shares_log=options.share_log,
+        give_up_s=0.0 if options.once else options.give_up,
     ).run()

@@ -1,4 +1,5 @@
 import argparse
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -235,12 +236,19 @@ def test_a_hub_names_the_server_and_what_it_names_is_joined_once(device: Mock, t
     named = device.call_args.kwargs
     assert (named["name"], named["job_id"], device.call_args.args[0].url) == ("Ada", 3, "http://localhost:4000")
     assert named["prepare"].args == ("join", "low")
+    assert named["give_up_s"] == math.inf
     words = named["arguments"]("127.0.0.1:5001")
     assert "the devices' token" not in words
     assert words[0] == "join"
     volunteer = parsed(*words[1:])
     assert (volunteer.hub, volunteer.server, volunteer.once, volunteer.threads) == ("", ["127.0.0.1:5001"], True, 2)
     assert volunteer.companion
+
+
+@pytest.mark.parametrize(("flags", "expected"), [(["--give-up", "60"], 60.0), (["--once"], 0.0)])
+def test_a_hub_is_waited_for_as_a_server_is(device: Mock, flags: list[str], expected: float) -> None:
+    assert join_command(parsed("--hub", "localhost", *flags)) == 7
+    assert device.call_args.kwargs["give_up_s"] == expected
 
 
 def test_what_a_hub_named_is_joined_as_any_server(join: Mock) -> None:
