@@ -1,11 +1,18 @@
-"""How long the first step of a run by gradients may be: data that nobody has scaled want longer ones than most."""
+"""How long the first step of a run may be: data that nobody has scaled want longer ones than most."""
 
+from collections.abc import Callable, Sequence
+
+import msgspec
 import numpy as np
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.optimizers import AnyOptimizer
-from fedlearn.es.perturbation import LocalSteps
-from fedlearn.tasks.blocks import Columns
+from fedlearn.es.perturbation import LocalSteps, Perturbation
+from fedlearn.es.schedules import Schedule
+from fedlearn.es.strategy import Strategy, ask, tell
+from fedlearn.es.trials import Trials
+from fedlearn.tasks.blocks import Columns, block_name
+from fedlearn.tasks.holding import Holding
 from fedlearn.tasks.task import LossGradients
 from fedlearn.tasks.user.local_steps import local_steps
 from fedlearn.tasks.user.task_objective import TaskObjective
@@ -15,6 +22,12 @@ USUAL = 3.0
 
 FACTORS = tuple(10.0 ** (n / 2) for n in range(15))
 """Factors that are tried in turn while the loss falls."""
+
+FINE_FACTORS = tuple(10.0 ** (n / 4) for n in range(29))
+"""The same for steps by losses."""
+
+SHARE_OF_BEST = 0.1
+"""The length of a step by losses as a share of the best first one: most of each is noise, which adds up."""
 
 MOST_GROUPS = 8
 """The most groups by whose rows a step is tried."""
@@ -42,8 +55,37 @@ def longer(objective: TaskObjective, optimizer: AnyOptimizer, data: Columns, *, 
 
     if not loss_after(FACTORS[1]) < float(first.losses.mean()):
         return 1.0  # so it is with most networks, whose gradients may take seconds
+    return _best(loss_after, FACTORS)
+
+
+def longer_by_losses(objective: TaskObjective, strategy: Strategy, data: Columns, *, seed: int) -> float:
+    """The factor by which steps by losses may be longer than those of the strategy, at least 1.
+
+    A first step is taken as in a run, with the rows of its groups, and then its length is varied.
+    """
+    strategy = msgspec.structs.replace(strategy, schedule=Schedule())
+    block = block_name(data)
+    holding = Holding(objective, seed=seed, blocks={block: data})
+    holding.begin(0, keeps_start=strategy.keeps_start)
+    population, start = ask(strategy, 0, None), holding.replica.weights.copy()
+    trials = Trials(0, population.perturbation, population.group_size, 0, population.limit)
+    losses = holding.evaluate(trials, block).losses
+    spans = ((0, population.limit),)
+    holding.apply(tell(strategy, population, block=block, spans=spans, losses=losses, duration_s=0.0))
+    way = holding.replica.weights - start
+    unperturbed = Trials(0, Perturbation(0.0, 0), 1, 0, trials.n_groups)
+
+    def loss_after(factor: float) -> float:
+        return float(objective.evaluate(start + np.float32(factor) * way, data, unperturbed, threads=0).mean())
+
+    return max(_best(loss_after, FINE_FACTORS) * SHARE_OF_BEST, 1.0)
+
+
+def _best(loss_after: Callable[[float], float], factors: Sequence[float]) -> float:
+    """The one of these factors, tried in turn while the loss falls, after which it is least; 1 where it falls for
+    ever."""
     best, least = 1.0, np.inf
-    for factor in FACTORS:
+    for factor in factors:
         loss = loss_after(factor)
         if not loss < least:
             return best

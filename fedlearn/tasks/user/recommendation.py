@@ -1,5 +1,6 @@
 """Settings that a run of a user's task chooses, with reasons, where neither task nor configuration has a value."""
 
+import msgspec
 import numpy as np
 
 from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig, StrategySettings
@@ -12,6 +13,8 @@ from fedlearn.tasks.kind import Measure
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.tasks.task import ROWS_BY_LOSSES
+from fedlearn.tasks.user.first_step import MOST_GROUPS as MOST_TRIED_GROUPS
+from fedlearn.tasks.user.first_step import SHARE_OF_BEST, longer_by_losses
 from fedlearn.tasks.user.gradient_settings import settle_gradients, with_deadline
 from fedlearn.tasks.user.measure_choice import choose_measure
 from fedlearn.tasks.user.task_objective import TaskObjective
@@ -40,6 +43,12 @@ LONGEST_S = 10.0
 
 LEAST_GROUP_SIZE = 4
 
+FIRST_STEP_S = 0.25
+"""Seconds of the trials from which it is estimated how long steps may be, or one group."""
+
+LONGEST_FIRST_STEP_S = 1.0
+"""Seconds of one group from which on nothing is tried: a run is to begin soon."""
+
 
 def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: Measure) -> tuple[RunConfig, Reasons]:
     """The configuration with a value for each automatic key, and the reasons for those that were chosen here."""
@@ -49,6 +58,7 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     reasons = list(chosen)
     objective = objective.measuring("losses")
     is_correlated, is_group_open = objective.layout.is_correlated, not config.strategy.group_size
+    is_rate_open = not config.optimizer.learning_rate
     usual = objective.task.usual_population
     optimizer = OPTIMIZERS[optimizer_name(config.optimizer.optimizer)]
     sigma = config.strategy.sigma or SIGMA
@@ -82,9 +92,29 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
             config, objective, members_per_s, is_group_open=is_group_open, may_be_noisy=may_be_noisy
         )
         reasons += own
+    if is_rate_open and not usual and not optimizer.searches:
+        config, reasons = _with_longer_steps(config, objective, data, members_per_s, reasons)
     if not config.strategy.time_per_step:
         config = with_deadline(config, config.strategy.population_limit / members_per_s, reasons)
     return config, tuple(reasons)
+
+
+def _with_longer_steps(
+    config: RunConfig, objective: TaskObjective, data: Columns, members_per_s: float, reasons: list[Reason]
+) -> tuple[RunConfig, list[Reason]]:
+    """The configuration with a greater learning rate where a first step shows that there is far to go, and reasons."""
+    size = config.strategy.group_size
+    if size > LONGEST_FIRST_STEP_S * members_per_s:
+        return config, reasons
+    n_groups = min(max(int(FIRST_STEP_S * members_per_s / size), 1), MOST_TRIED_GROUPS)
+    tried = msgspec.structs.replace(strategy_of(config), population_limit=n_groups * size)
+    factor = longer_by_losses(objective, tried, data, seed=config.run.seed)
+    if factor == 1.0:
+        return config, reasons
+    rate = factor * config.optimizer.learning_rate
+    why = f"{factor:.3g} times what is usual: the loss is least after {factor / SHARE_OF_BEST:,.0f} such steps at once"
+    others = [reason for reason in reasons if reason.key != "learning_rate"]
+    return config.replace({"learning_rate": rate}), [*others, Reason(why, "learning_rate", f"{rate:.3g}")]
 
 
 def _with_population(

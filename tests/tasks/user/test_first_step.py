@@ -1,14 +1,18 @@
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 import numpy as np
 import pytest
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.optimizers import Adam
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.schedules import Schedule
+from fedlearn.es.strategy import Strategy
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.task import Batch, LossGradients
-from fedlearn.tasks.user.first_step import MOST_GROUPS, longer
+from fedlearn.tasks.task import Batch, LossGradients, Members
+from fedlearn.tasks.user.first_step import MOST_GROUPS, longer, longer_by_losses
 from fedlearn.tasks.user.task_objective import TaskObjective
 from tests.tasks.counting import CountingTask
 
@@ -74,3 +78,43 @@ def test_rows_are_those_of_a_step_up_to_a_few_groups(n_groups: int, n_tried: int
     found, calls = longer_by(lambda way: (way - 40) ** 2, n_groups)
     assert found == 10.0
     assert set(calls) == {n_tried}
+
+
+class Far(CountingTask):
+    """A task whose least loss is where all weights are so many steps from zero."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__(TENSORS, DATA, batch_size=5)
+        self._loss = loss
+
+    def losses(self, members: Members, batch: Batch) -> Sequence[float]:
+        assert batch.rows["x"].shape == (members.n_groups, 5)
+        return [self._loss(float(tensors["x"].mean()) / RATE) for tensors in members.each()]
+
+
+NOISY_STEP = Strategy(Perturbation(sigma=0.02, rank=1), 32, 64, Adam(RATE), "centered-ranks")
+
+
+def longer_far(loss: Loss, strategy: Strategy = NOISY_STEP) -> float:
+    task = Far(loss)
+    return longer_by_losses(TaskObjective(task, seed=1), strategy, DATA, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("target", "factor"), [(1, 1), (10, 1), (18, 10**0.25), (100, 10), (-100, 10), (1000, 100), (1e9, 1)]
+)
+def test_steps_by_losses_are_a_tenth_of_the_best_first_one(target: float, factor: float) -> None:
+    assert longer_far(lambda way: abs(way - target)) == pytest.approx(factor)
+
+
+def test_a_loss_that_only_rises_has_usual_steps() -> None:
+    assert longer_far(lambda way: way**2) == 1.0
+
+
+def test_where_the_loss_of_a_step_is_no_number_those_by_losses_end() -> None:
+    assert longer_far(lambda way: -way if way < 50 else math.nan) == pytest.approx(10**1.5 / 10)
+
+
+def test_how_long_steps_are_does_not_follow_from_how_a_run_begins() -> None:
+    slow = msgspec.structs.replace(NOISY_STEP, schedule=Schedule(warmup_steps=1000))
+    assert longer_far(lambda way: abs(way - 100), slow) == pytest.approx(10)

@@ -11,6 +11,8 @@ from fedlearn.es.strategy import Strategy
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.function.task import FunctionTask, function
 from fedlearn.tasks.objective import Objective
+from fedlearn.tasks.task import Batch, Members
+from fedlearn.tasks.user.first_step import MOST_GROUPS as MOST_TRIED_GROUPS
 from fedlearn.tasks.user.recommendation import settle
 from fedlearn.tasks.user.task_objective import TaskObjective
 from fedlearn.tasks.user.task_options import TaskOptions
@@ -52,6 +54,45 @@ def test_each_choice_has_its_reason_in_a_sentence() -> None:
         "so many trials",
         "time_per_step = 10: four times the 0.0032 s that this machine needs",
     ]
+
+
+class Distant(CountingTask):
+    """A task whose weights are far from where its loss is least."""
+
+    def losses(self, members: Members, batch: Batch) -> list[float]:
+        self.batches.append(batch)
+        return [abs(float(tensors["x"].mean()) - 10.0) for tensors in members.each()]
+
+
+@pytest.mark.parametrize(
+    ("members_per_s", "given", "rate", "n_tried"),
+    [
+        (1000.0, {}, 1.0, 7),
+        (1e5, {}, 1.0, MOST_TRIED_GROUPS),
+        (33.0, {}, 1.0, 1),
+        (31.0, {}, 0.01, 0),
+        (1000.0, {"learning_rate": 0.02}, 0.02, 0),
+        (1000.0, {"population_limit": 32, "time_per_step": 10.0}, 0.01, 0),
+    ],
+)
+def test_steps_are_longer_where_there_is_far_to_go_and_trials_are_quick(
+    members_per_s: float, given: dict[str, float], rate: float, n_tried: int
+) -> None:
+    task = Distant({"x": np.zeros(3, dtype=np.float32)}, DATA)
+    config, reasons = settle(SCHEMA.build(PLACED | given), TaskObjective(task, seed=1), DATA, lambda *_: members_per_s)
+    assert config.optimizer.learning_rate == pytest.approx(rate)
+    assert {len(batch.seeds) for batch in task.batches} == ({n_tried} if n_tried else set())
+    said = [str(reason) for reason in reasons if reason.key == "learning_rate"]
+    if n_tried:
+        assert said == ["learning_rate = 1: 100 times what is usual: the loss is least after 1,000 such steps at once"]
+    else:
+        assert len(said) == ("learning_rate" not in given)
+
+
+def test_a_plain_function_has_the_steps_that_were_tried_for_functions() -> None:
+    far = function(lambda arrays: abs(arrays["x"].mean() - 10.0), {"x": np.zeros(3)}, covariance=False)
+    config, _ = settle(SCHEMA.build(PLACED | dict(far.settings)), TaskObjective(far, seed=1), {}, lambda *_: 1e4)
+    assert config.optimizer.learning_rate == 0.01
 
 
 @pytest.mark.parametrize(("rows", "is_told"), [(8, False), (9, True), (128, True)])
