@@ -1,5 +1,7 @@
 """Settings that a run of a user's task chooses, with reasons, where neither task nor configuration has a value."""
 
+import math
+
 import msgspec
 import numpy as np
 
@@ -45,6 +47,9 @@ LEAST_GROUP_SIZE = 4
 
 FIRST_STEP_S = 0.25
 """Seconds of the trials from which it is estimated how long steps may be, or one group."""
+
+STEADY = 1.5
+"""The greatest learning rate, in usual ones, at which the noise of a step of GROUP_SIZE members does little harm."""
 
 LONGEST_FIRST_STEP_S = 1.0
 """Seconds of one group from which on nothing is tried: a run is to begin soon."""
@@ -111,10 +116,14 @@ def _with_longer_steps(
     factor = longer_by_losses(objective, tried, data, seed=config.run.seed)
     if factor == 1.0:
         return config, reasons
-    rate = factor * config.optimizer.learning_rate
-    why = f"{factor:.3g} times what is usual: the loss is least after {factor / SHARE_OF_BEST:,.0f} such steps at once"
+    usual, n_groups = config.optimizer.learning_rate, config.strategy.population_limit / GROUP_SIZE
+    most = config.optimizer.max_learning_rate or factor * usual
+    rate = min(STEADY * math.sqrt(n_groups) * usual, factor * usual, most)
+    best = f"the loss is least after {factor / SHARE_OF_BEST:,.0f} usual steps at once"
+    why = f"{best}; it follows the root of the members in a step, up to {most:.3g}"
     others = [reason for reason in reasons if reason.key != "learning_rate"]
-    return config.replace({"learning_rate": rate}), [*others, Reason(why, "learning_rate", f"{rate:.3g}")]
+    longer = config.replace({"learning_rate": rate, "max_learning_rate": most})
+    return longer, [*others, Reason(why, "learning_rate", f"{rate:.3g}")]
 
 
 def _with_population(

@@ -65,26 +65,32 @@ class Distant(CountingTask):
 
 
 @pytest.mark.parametrize(
-    ("members_per_s", "given", "rate", "n_tried"),
+    ("members_per_s", "given", "rates", "n_tried"),
     [
-        (1000.0, {}, 1.0, 7),
-        (1e5, {}, 1.0, MOST_TRIED_GROUPS),
-        (33.0, {}, 1.0, 1),
-        (31.0, {}, 0.01, 0),
-        (1000.0, {"learning_rate": 0.02}, 0.02, 0),
-        (1000.0, {"population_limit": 32, "time_per_step": 10.0}, 0.01, 0),
+        (1000.0, {}, (0.015, 1.0), 7),
+        (1e5, {}, (0.015, 1.0), MOST_TRIED_GROUPS),
+        (33.0, {}, (0.015, 1.0), 1),
+        (31.0, {}, (0.01, 0.0), 0),
+        (1000.0, {"population_limit": 128}, (0.03, 1.0), 7),
+        (1000.0, {"population_limit": 10**6}, (1.0, 1.0), 7),
+        (1000.0, {"max_learning_rate": 0.012}, (0.012, 0.012), 7),
+        (1000.0, {"learning_rate": 0.02}, (0.02, 0.0), 0),
+        (1000.0, {"population_limit": 32, "time_per_step": 10.0}, (0.01, 0.0), 0),
     ],
 )
 def test_steps_are_longer_where_there_is_far_to_go_and_trials_are_quick(
-    members_per_s: float, given: dict[str, float], rate: float, n_tried: int
+    members_per_s: float, given: dict[str, float], rates: tuple[float, float], n_tried: int
 ) -> None:
     task = Distant({"x": np.zeros(3, dtype=np.float32)}, DATA)
     config, reasons = settle(SCHEMA.build(PLACED | given), TaskObjective(task, seed=1), DATA, lambda *_: members_per_s)
-    assert config.optimizer.learning_rate == pytest.approx(rate)
+    assert (config.optimizer.learning_rate, config.optimizer.max_learning_rate) == pytest.approx(rates)
     assert {len(batch.seeds) for batch in task.batches} == ({n_tried} if n_tried else set())
     said = [str(reason) for reason in reasons if reason.key == "learning_rate"]
     if n_tried:
-        assert said == ["learning_rate = 1: 100 times what is usual: the loss is least after 1,000 such steps at once"]
+        assert said == [
+            f"learning_rate = {rates[0]:.3g}: the loss is least after 1,000 usual steps at once; it follows the "
+            f"root of the members in a step, up to {rates[1]:.3g}"
+        ]
     else:
         assert len(said) == ("learning_rate" not in given)
 
