@@ -81,7 +81,7 @@ def in_a_crew(
     """A run of a crew of three."""
     given = {"seats": 3, "steps": steps, "seed": seed, **settings}
     with tempfile.TemporaryDirectory() as folder:
-        alone = Alone(subject, time.monotonic, given, folder, volunteers=3)
+        alone = Alone(subject.task, time.monotonic, given, folder, volunteers=3)
         while alone.advance():
             pass
         subject.task.load(alone.trainer.replica.weights)

@@ -28,6 +28,7 @@ from fedlearn.library.training import configured
 from fedlearn.runs.creation import create
 from fedlearn.server.training.trainer import Trainer
 from fedlearn.simulation.swarm import Swarm
+from fedlearn.tasks.task import Setting, Task
 
 try:
     import torch
@@ -156,16 +157,16 @@ class Alone:
 
     def __init__(
         self,
-        subject: Subject,
+        task: Task,
         clock: Callable[[], float],
-        settings: Mapping[str, str | float],
+        settings: Mapping[str, Setting],
         folder: str,
         volunteers: int = 1,
     ) -> None:
         given = {"volunteers": volunteers, "threads": 1, "sample_time": 0.0, "audit": 0.0, "runs": folder, **settings}
-        kind, task, config = configured(subject.task, given, always={})
-        self.trainer, _ = Trainer.open(create(kind, config, task))
-        self.swarm = Swarm(self.trainer, clock)
+        kind, named, config = configured(task, given, always={})
+        self.trainer, _ = Trainer.open(create(kind, config, named))
+        self.swarm = Swarm(self.trainer, clock, task=named)
         for number in range(volunteers):
             self.swarm.join(f"benchmark {number}", threads=1)
 
@@ -182,7 +183,7 @@ def fedlearn_alone(
 ) -> Row:
     """A run of fedlearn that ends after a share of the seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        alone = Alone(subject, time.process_time, {**settings, "duration": share * seconds, "seed": seed}, folder)
+        alone = Alone(subject.task, time.process_time, {**settings, "duration": share * seconds, "seed": seed}, folder)
         while alone.advance():
             pass
         subject.task.load(alone.trainer.replica.weights)
@@ -230,7 +231,7 @@ def fedlearn_models(
 ) -> Iterator[nn.Module]:
     """The model before and after each step of a run of fedlearn that has no end."""
     with tempfile.TemporaryDirectory() as folder:
-        alone = Alone(subject, watch.seconds, {**settings, "seed": seed}, folder)
+        alone = Alone(subject.task, watch.seconds, {**settings, "seed": seed}, folder)
         yield subject.task.model
         try:
             while alone.advance():

@@ -52,7 +52,7 @@ Exchanges = Iterator[tuple[nn.Module, int]]
 def fedlearn_exchanges(subject: Subject, n_local: int, watch: Stopwatch, seed: int) -> Exchanges:
     """Steps of a server and its volunteers, each with so many local ones."""
     with tempfile.TemporaryDirectory() as folder:
-        alone = Alone(subject, watch.seconds, {"seed": seed, "local_steps": n_local}, folder, N_CLIENTS)
+        alone = Alone(subject.task, watch.seconds, {"seed": seed, "local_steps": n_local}, folder, N_CLIENTS)
         yield subject.task.model, 0
         while alone.advance():
             subject.task.load(alone.trainer.replica.weights)

@@ -115,6 +115,17 @@ def test_fedlearn_says_when_it_is_accurate_and_what_it_sent(read_json: ReadJson)
     assert row["megabytes"] > row["data_megabytes"] == pytest.approx(4e-6 * 1437 * (64 * 4 + 8))
 
 
+@needs_digits
+@pytest.mark.parametrize(("task", "unit"), [("mlp", "examples"), ("CartPole-v1", "episodes")])
+def test_trials_to_a_loss_stand_beside_those_of_earlier_settings(read_json: ReadJson, task: str, unit: str) -> None:
+    if unit == "episodes":
+        pytest.importorskip("gymnasium")
+    (row,) = read_json("losses_only", "--tasks", task, "--seconds", "0.5")["rows"]
+    assert (row["task"], row["unit"]) == (task, unit)
+    assert row["earlier"] > 0
+    assert row["share"] == (row["now"] and row["now"] / row["earlier"])
+
+
 @pytest.mark.skipif(find_spec("flwr") is None, reason="needs Flower")
 @needs_digits
 def test_flowers_clients_are_sent_parameters_and_send_theirs(read_json: ReadJson) -> None:

@@ -116,9 +116,9 @@ def _with_longer_steps(
     factor = longer_by_losses(objective, tried, data, seed=config.run.seed)
     if factor == 1.0:
         return config, reasons
-    usual, n_groups = config.optimizer.learning_rate, config.strategy.population_limit / GROUP_SIZE
+    usual, larger = config.optimizer.learning_rate, config.strategy.population_limit / GROUP_SIZE
     most = config.optimizer.max_learning_rate or factor * usual
-    rate = min(STEADY * math.sqrt(n_groups) * usual, factor * usual, most)
+    rate = min(STEADY * math.sqrt(larger) * usual, factor * usual, most)
     best = f"the loss is least after {factor / SHARE_OF_BEST:,.0f} usual steps at once"
     why = f"{best}; it follows the root of the members in a step, up to {most:.3g}"
     others = [reason for reason in reasons if reason.key != "learning_rate"]
