@@ -146,8 +146,16 @@ def _alone(loss: Loss, parameters: Sequence[Tensor], rows: Rows) -> tuple[list[f
         found = loss(rows)
     except RuntimeError as error:  # such as of `numpy()`, which PyTorch refuses where it records
         raise NoGradientError(f"PyTorch cannot differentiate the loss: {error}") from error
-    if not isinstance(found, Tensor) or found.grad_fn is None:
-        raise NoGradientError("PyTorch cannot differentiate the loss: it is computed outside of PyTorch's operations")
+    if not isinstance(found, Tensor):
+        raise NoGradientError(
+            f"PyTorch cannot differentiate the loss: it is of type {type(found).__name__}, computed outside of"
+            " PyTorch's operations; where it was a tensor before, return that, without float() or .item()"
+        )
+    if found.grad_fn is None:
+        raise NoGradientError(
+            "PyTorch cannot differentiate the loss: none of the ways to it from the parameters has a derivative, as"
+            " behind argmax, a comparison or detach()"
+        )
     if found.numel() != 1:
         raise ValueError(f"the loss: expected one number, got a tensor of shape {tuple(found.shape)}; take its mean")
     try:
