@@ -58,12 +58,13 @@ def longer(objective: TaskObjective, optimizer: AnyOptimizer, data: Columns, *, 
     return _best(loss_after, FACTORS)
 
 
-def longer_by_losses(objective: TaskObjective, strategy: Strategy, data: Columns, *, seed: int) -> float:
+def longer_by_losses(objective: TaskObjective, strategy: Strategy, data: Columns, *, n_groups: int, seed: int) -> float:
     """The factor by which steps by losses may be longer than those of the strategy, at least 1.
 
-    A first step is taken as in a run, with the rows of its groups, and then its length is varied.
+    A first step is taken as in a run, by `n_groups` or a few, and then its length is varied.
     """
-    strategy = msgspec.structs.replace(strategy, schedule=Schedule())
+    limit = min(n_groups, MOST_GROUPS) * strategy.group_size
+    strategy = msgspec.structs.replace(strategy, population_limit=limit, schedule=Schedule())
     block = block_name(data)
     holding = Holding(objective, seed=seed, blocks={block: data})
     holding.begin(0, keeps_start=strategy.keeps_start)

@@ -2,7 +2,6 @@
 
 import math
 
-import msgspec
 import numpy as np
 
 from fedlearn.config import MAX_MEMBERS, MAX_POPULATION, RunConfig, StrategySettings
@@ -15,7 +14,6 @@ from fedlearn.tasks.kind import Measure
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.tasks.task import ROWS_BY_LOSSES
-from fedlearn.tasks.user.first_step import MOST_GROUPS as MOST_TRIED_GROUPS
 from fedlearn.tasks.user.first_step import SHARE_OF_BEST, longer_by_losses
 from fedlearn.tasks.user.gradient_settings import settle_gradients, with_deadline
 from fedlearn.tasks.user.measure_choice import choose_measure
@@ -111,9 +109,8 @@ def _with_longer_steps(
     size = config.strategy.group_size
     if size > LONGEST_FIRST_STEP_S * members_per_s:
         return config, reasons
-    n_groups = min(max(int(FIRST_STEP_S * members_per_s / size), 1), MOST_TRIED_GROUPS)
-    tried = msgspec.structs.replace(strategy_of(config), population_limit=n_groups * size)
-    factor = longer_by_losses(objective, tried, data, seed=config.run.seed)
+    n_groups = max(int(FIRST_STEP_S * members_per_s / size), 1)
+    factor = longer_by_losses(objective, strategy_of(config), data, n_groups=n_groups, seed=config.run.seed)
     if factor == 1.0:
         return config, reasons
     usual, larger = config.optimizer.learning_rate, config.strategy.population_limit / GROUP_SIZE

@@ -12,7 +12,7 @@ from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.function.task import FunctionTask, function
 from fedlearn.tasks.objective import Objective
 from fedlearn.tasks.task import Batch, Members
-from fedlearn.tasks.user.first_step import MOST_GROUPS as MOST_TRIED_GROUPS
+from fedlearn.tasks.user.first_step import MOST_GROUPS
 from fedlearn.tasks.user.recommendation import settle
 from fedlearn.tasks.user.task_objective import TaskObjective
 from fedlearn.tasks.user.task_options import TaskOptions
@@ -68,7 +68,7 @@ class Distant(CountingTask):
     ("members_per_s", "given", "rates", "n_tried"),
     [
         (1000.0, {}, (0.015, 1.0), 7),
-        (1e5, {}, (0.015, 1.0), MOST_TRIED_GROUPS),
+        (1e5, {}, (0.015, 1.0), MOST_GROUPS),
         (33.0, {}, (0.015, 1.0), 1),
         (31.0, {}, (0.01, 0.0), 0),
         (1000.0, {"population_limit": 128}, (0.03, 1.0), 7),
