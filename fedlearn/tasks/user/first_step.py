@@ -1,6 +1,7 @@
 """How long the first step of a run may be: data that nobody has scaled want longer ones than most."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -23,6 +24,14 @@ USUAL = 3.0
 FACTORS = tuple(10.0 ** (n / 2) for n in range(15))
 """Factors that are tried in turn while the loss falls."""
 
+WORTH = 1.5
+"""The least multiple of what a usual first step saves that a longer one has to save: what more it saves is little
+beside the harm that such steps do later on."""
+
+FARTHER = 100.0
+"""The multiple of the best step after which a loss that has no bound is greater than before the step; one that has a
+bound, as behind a sigmoid, only falls so far because what it sees is saturated."""
+
 FINE_FACTORS = tuple(10.0 ** (n / 4) for n in range(29))
 """The same for steps by losses."""
 
@@ -36,8 +45,8 @@ MOST_GROUPS = 8
 def longer(objective: TaskObjective, optimizer: AnyOptimizer, data: Columns, *, n_groups: int) -> float:
     """The factor by which steps may be longer than the optimizer's: 1 for most networks.
 
-    It is the one, of FACTORS, by which USUAL steps at once lead to the least loss of their own rows; 1 where that loss
-    has no least value, as a critic's.
+    It is the one, of FACTORS, by which USUAL steps at once lead to the least loss of their own rows, if that is worth
+    it; 1 where that loss has no least value, as a critic's, or a greatest one.
 
     Raises:
         NoGradientError: only losses of the task are known.
@@ -53,9 +62,10 @@ def longer(objective: TaskObjective, optimizer: AnyOptimizer, data: Columns, *, 
     def loss_after(factor: float) -> float:
         return float(found(weights - np.float32(USUAL * factor) * first.total).losses.mean())
 
-    if not loss_after(FACTORS[1]) < float(first.losses.mean()):
+    before = float(first.losses.mean())
+    if not loss_after(FACTORS[1]) < before:
         return 1.0  # so it is with most networks, whose gradients may take seconds
-    return _best(loss_after, FACTORS)
+    return _best(loss_after, FACTORS, before)
 
 
 def longer_by_losses(objective: TaskObjective, strategy: Strategy, data: Columns, *, n_groups: int, seed: int) -> float:
@@ -79,16 +89,18 @@ def longer_by_losses(objective: TaskObjective, strategy: Strategy, data: Columns
     def loss_after(factor: float) -> float:
         return float(objective.evaluate(start + np.float32(factor) * way, data, unperturbed, threads=0).mean())
 
-    return max(_best(loss_after, FINE_FACTORS) * SHARE_OF_BEST, 1.0)
+    return max(_best(loss_after, FINE_FACTORS, loss_after(0.0)) * SHARE_OF_BEST, 1.0)
 
 
-def _best(loss_after: Callable[[float], float], factors: Sequence[float]) -> float:
-    """The one of these factors, tried in turn while the loss falls, after which it is least; 1 where it falls for
-    ever."""
-    best, least = 1.0, np.inf
-    for factor in factors:
-        loss = loss_after(factor)
-        if not loss < least:
-            return best
-        best, least = factor, loss
+def _best(loss_after: Callable[[float], float], factors: Sequence[float], before: float) -> float:
+    """The one of these factors, of which the first is 1, tried in turn while the loss falls, after which it is least.
+
+    It is 1 where the loss falls for ever, hardly more than after a usual step, or never is above that `before` again.
+    """
+    losses = [loss_after(factors[0])]
+    for best, factor in pairwise(factors):
+        losses.append(loss_after(factor))
+        if not losses[-1] < losses[-2]:
+            is_worth_it = before - losses[-2] >= WORTH * (before - losses[0])
+            return best if is_worth_it and not loss_after(FARTHER * best) <= before else 1.0
     return 1.0

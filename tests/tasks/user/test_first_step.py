@@ -46,7 +46,7 @@ def longer_by(loss: Loss, n_groups: int = 1) -> tuple[float, list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("target", "factor"), [(0.01, 1), (1, 1), (6, 1), (7, 10**0.5), (40, 10), (110, 10**1.5), (4e4, 1e4), (4e7, 1)]
+    ("target", "factor"), [(0.01, 1), (1, 1), (7.6, 1), (7.7, 10**0.5), (40, 10), (110, 10**1.5), (4e4, 1e4), (4e7, 1)]
 )
 def test_steps_are_longer_the_farther_away_the_least_loss_is(target: float, factor: float) -> None:
     found, calls = longer_by(lambda way: (way - target) ** 2)
@@ -61,6 +61,16 @@ def test_of_most_networks_two_gradients_are_asked_for() -> None:
 
 def test_a_loss_that_falls_and_rises_again_and_falls_has_no_longer_steps() -> None:
     assert longer_by(lambda way: {0: 3.0, 3: 1.0, 9: 2.0}.get(round(way), 0.0))[0] == 1.0
+
+
+def test_a_longer_step_that_saves_hardly_more_is_not_taken() -> None:
+    assert longer_by(lambda way: {0: 5.0, 3: 4.0, 9: 3.6, 30: 3.51}.get(round(way), way))[0] == 1.0
+    assert longer_by(lambda way: {0: 5.0, 3: 4.0, 9: 3.6, 30: 3.49}.get(round(way), way))[0] == 10.0
+
+
+def test_a_loss_with_a_bound_says_nothing() -> None:
+    assert longer_by(lambda way: {0: 1.0, 3: 0.9, 9: 0.6, 30: 0.5}.get(round(way), 0.99))[0] == 1.0
+    assert longer_by(lambda way: {0: 1.0, 3: 0.9, 9: 0.6, 30: 0.5}.get(round(way), 1.01))[0] == 10.0
 
 
 @pytest.mark.parametrize("loss", [lambda way: -way, lambda way: -math.log1p(way)])
