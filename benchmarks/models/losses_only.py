@@ -148,13 +148,13 @@ def course(run: Run, watch: Stopwatch, seed: int) -> Iterator[tuple[int, Float32
     with tempfile.TemporaryDirectory() as folder:
         alone = Alone(run.task, watch.seconds, {**run.settings, "seed": seed}, folder)
         try:
-            goes_on, work = True, 0
-            while goes_on:
-                watch.start()
-                goes_on = alone.advance()
+            work = 0
+            watch.start()
+            while alone.advance():
                 watch.stop()
                 work += alone.swarm.metrics[-1].work
                 yield work, alone.trainer.replica.weights
+                watch.start()
         finally:
             alone.trainer.close()
 
