@@ -1,6 +1,7 @@
 """How long the first step of a run may be: data that nobody has scaled want longer ones than most."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import pairwise
 
 import msgspec
@@ -24,6 +25,9 @@ USUAL = 3.0
 FACTORS = tuple(10.0 ** (n / 2) for n in range(15))
 """Factors that are tried in turn while the loss falls."""
 
+FINE_FACTORS = tuple(10.0 ** (n / 4) for n in range(29))
+"""The same for steps by losses."""
+
 WORTH = 1.5
 """The least multiple of what a usual first step saves that a longer one has to save: what more it saves is little
 beside the harm that such steps do later on."""
@@ -31,9 +35,6 @@ beside the harm that such steps do later on."""
 FARTHER = 100.0
 """The multiple of the best step after which a loss that has no bound is greater than before the step; one that has a
 bound, as behind a sigmoid, only falls so far because what it sees is saturated."""
-
-FINE_FACTORS = tuple(10.0 ** (n / 4) for n in range(29))
-"""The same for steps by losses."""
 
 SHARE_OF_BEST = 0.1
 """The length of a step by losses as a share of the best first one: most of each is noise, which adds up."""
@@ -59,6 +60,7 @@ def longer(objective: TaskObjective, optimizer: AnyOptimizer, data: Columns, *, 
 
     first = local_steps(objective.layout, weights, LocalSteps(optimizer, n_groups), found, n_members=n_groups)
 
+    @cache  # a gradient may take seconds
     def loss_after(factor: float) -> float:
         return float(found(weights - np.float32(USUAL * factor) * first.total).losses.mean())
 

@@ -43,11 +43,11 @@ LONGEST_S = 10.0
 
 LEAST_GROUP_SIZE = 4
 
-FIRST_STEP_S = 0.25
-"""Seconds of the trials from which it is estimated how long steps may be, or one group."""
-
 STEADY = 1.5
 """The greatest learning rate, in usual ones, at which the noise of a step of GROUP_SIZE members does little harm."""
+
+FIRST_STEP_S = 0.25
+"""Seconds of the trials from which it is estimated how long steps may be, or one group."""
 
 LONGEST_FIRST_STEP_S = 1.0
 """Seconds of one group from which on nothing is tried: a run is to begin soon."""

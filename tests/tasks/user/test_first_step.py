@@ -59,6 +59,12 @@ def test_of_most_networks_two_gradients_are_asked_for() -> None:
     assert len(calls) == 2
 
 
+def test_no_gradient_is_asked_for_twice() -> None:
+    found, calls = longer_by(lambda way: (way - 40) ** 2)
+    assert found == 10.0
+    assert len(calls) == 6  # the step's, four factors, and one farther away
+
+
 def test_a_loss_that_falls_and_rises_again_and_falls_has_no_longer_steps() -> None:
     assert longer_by(lambda way: {0: 3.0, 3: 1.0, 9: 2.0}.get(round(way), 0.0))[0] == 1.0
 
