@@ -80,7 +80,15 @@ def test_a_return_has_its_spread_with_it(page: "Page", run: Run) -> None:
     playwright.expect(figures).to_contain_text("3,000")
     playwright.expect(figures).not_to_contain_text("±")
     show_status(run, step=3000, loss=-212.0, shown={"return": 212.0}, figures={"loss_spread": 35.25})
-    playwright.expect(figures).to_contain_text(re.compile(r"return\s*212\.000\s*± 35\.250"))
+    playwright.expect(figures).to_contain_text(re.compile(r"return\s*212\.0\s*± 35\.25"))
+
+
+def test_figures_have_digits_where_they_are_small_and_are_the_newest(page: "Page", run: Run) -> None:
+    append(run.folder.metrics, [metrics_of(3000, validation={"error": 0.5})])
+    show_status(run, step=3001, shown={"error": 2.216e-5}, validation={"error": 0.0004, "accuracy": 0.9875})
+    playwright.expect(page.locator("#figures")).to_contain_text(
+        re.compile(r"error\s*0\.00002216\s*on held-out data\s*0\.0004000\s*accuracy, held out\s*0\.9875")
+    )
 
 
 def test_prompt_is_answered_as_text_and_nothing_else_is_obeyed(page: "Page") -> None:

@@ -49,12 +49,12 @@ function figures() {
   const shown = Object.entries(status?.shown ?? {})[0] ?? [history.shown, last("shown")];
   // A return or reward is minus the loss, so that the spread of losses is its own.
   const spread = shown[1] != null && shown[1] === -(status?.loss ?? NaN) ? status.figures[history.spread] : null;
-  const held = history.validation.at(-1)?.figures ?? {};
+  const newest = Object.keys(status?.validation ?? {}).length ? status.validation : history.validation.at(-1)?.figures ?? {};
   const { step, seconds, work } = history.curve.axes;
   const unit = status?.unit ? `trial-${status.unit}` : "work";
   const entries = [
     [words(shown[0] || "loss"), exact(shown[1]), spread == null ? "" : `± ${exact(spread)}`],
-    ...Object.entries(held).map(([name, value]) => [name === shown[0] ? "on held-out text" : `${words(name)}, held out`, exact(value), ""]),
+    ...Object.entries(newest).map(([name, value]) => [name === shown[0] ? "on held-out data" : `${words(name)}, held out`, exact(value), ""]),
     ["steps", whole(status?.step ?? (step.at(-1) ?? -1) + 1), status?.steps ? `of ${whole(status.steps)}` : ""],
     ["volunteers", whole(status?.n_volunteers ?? 0), ""],
     [`${unit} a second`, compact(status?.state === "ended" ? last("work_per_s") : status?.work_per_s), ""],

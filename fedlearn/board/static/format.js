@@ -12,7 +12,7 @@ export function compact(value) {
 
 export function exact(value) {
   if (value == null || !Number.isFinite(value)) return "–";
-  return Math.abs(value) >= 1000 ? compact(value) : value.toFixed(3);
+  return Math.abs(value) >= 1000 ? compact(value) : value.toPrecision(4);
 }
 
 export function whole(value) {
