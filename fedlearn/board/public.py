@@ -123,7 +123,8 @@ def status_of(folder: RunFolder) -> dict[str, Any] | None:
         return None
     is_over = not is_live(status)
     volunteers = () if is_over else status.volunteers
-    listed = sorted(volunteers, key=lambda volunteer: -volunteer.share)[:MAX_VOLUNTEERS]
+    by_share = sorted(range(len(volunteers)), key=lambda place: -volunteers[place].share)
+    listed = [volunteers[place] for place in sorted(by_share[:MAX_VOLUNTEERS])]  # else rows jump with every step
     public: dict[str, Any] = msgspec.to_builtins(status)
     del public["pid"], public["format"]
     changes: dict[str, Any] = {

@@ -91,6 +91,19 @@ def test_figures_have_digits_where_they_are_small_and_are_the_newest(page: "Page
     )
 
 
+def test_volunteers_keep_their_rows_and_have_their_whole_names(page: "Page", run: Run) -> None:
+    names = page.locator("#volunteers bdi")
+    playwright.expect(names).to_have_text([HOSTILE])
+    for shares in ((0.1, 0.9), (0.9, 0.1)):
+        crowd = tuple(volunteer(name, share=share) for name, share in zip(("ada", "x" * 64), shares, strict=True))
+        show_status(run, volunteers=crowd)
+        playwright.expect(page.locator("#volunteers tbody tr").first).to_contain_text(f"{100 * shares[0]:.0f} %")
+        playwright.expect(names).to_have_text(["ada", "x" * 64])
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.locator("td.name").last.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
+
+
 def test_prompt_is_answered_as_text_and_nothing_else_is_obeyed(page: "Page") -> None:
     expect = playwright.expect
     expect(page.locator("#send")).to_be_visible()

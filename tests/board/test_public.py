@@ -170,10 +170,10 @@ def test_reason_that_names_a_file_is_kept_from_the_public(run: Run) -> None:
 
 def test_of_many_volunteers_those_with_the_largest_shares_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_VOLUNTEERS", 2)
-    show_status(run, volunteers=tuple(volunteer(f"v{n}", share=n / 10) for n in (1, 4, 2)))
+    show_status(run, volunteers=tuple(volunteer(f"v{n}", share=n / 10) for n in (2, 1, 4)))
     found = status_of(run.folder)
     assert found is not None
-    assert ([each["name"] for each in found["volunteers"]], found["n_volunteers"]) == (["v4", "v2"], 3)
+    assert ([each["name"] for each in found["volunteers"]], found["n_volunteers"]) == (["v2", "v4"], 3)
 
 
 def test_task_is_named_without_its_folder(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ export class Volunteers {
     this.count.textContent = n > listed.length ? `${many}; the ${listed.length} with the largest shares are listed` : n ? many : "";
     const rows = listed.map((volunteer) => this.row(volunteer));
     if (!rows.length) {
-      const cell = element("td", status?.state === "ended" ? "The run is not being trained just now." : "Nobody yet.", "quiet");
+      const cell = element("td", (status?.state ?? "ended") === "ended" ? "The run is not being trained just now." : "Nobody yet.", "quiet");
       cell.colSpan = 7;
       rows.push(element("tr"));
       rows[0].append(cell);
@@ -38,7 +38,8 @@ export class Volunteers {
 
   row(volunteer) {
     const row = element("tr");
-    const name = element("td", volunteer.name, "name");
+    const name = element("td", "", "name");
+    name.append(element("bdi", volunteer.name)); // which may be written from right to left
     name.title = `identity ${volunteer.identity}…`;
     const about = [volunteer.is_local ? "of the server" : "", PHASES[volunteer.phase]].filter(Boolean).join(", ");
     if (about) name.append(element("small", about));
