@@ -59,6 +59,7 @@ def test_curves_are_drawn_and_what_happens_is_seen(page: "Page", run: Run) -> No
     expect(page.locator("#curve")).to_have_attribute("data-points", "1505")
     expect(page.locator("#figures")).to_contain_text("3,010")
     expect(page.locator("#samples li").first).to_contain_text("the newest text")
+    expect(page.locator("#samples time").first).to_have_text(re.compile(r"Nov 1[45], 2023, "))
     expect(page.locator("#arrivals")).to_contain_text("grace joined")
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
@@ -118,6 +119,16 @@ def test_prompt_is_answered_as_text_and_nothing_else_is_obeyed(page: "Page") -> 
     expect(page.locator("#samples")).to_contain_text(HOSTILE)
     assert page.locator("img").count() == 0
     assert page.title() == "Run 1 · fedlearn"
+
+
+def test_what_a_run_that_writes_nothing_measured_has_the_whole_width(page: "Page", address: str) -> None:
+    page.route("**/abilities", lambda route: route.fulfill(json=None))
+    page.goto(f"{address}?again")
+    playwright.expect(page.locator("#write")).to_be_hidden()
+    box = page.locator("section:has(> #samples)").bounding_box()
+    assert box is not None
+    assert box["width"] > 0.8 * WIDTHS[-1]
+    assert box["height"] < 200, "no room is kept for texts"
 
 
 def test_page_is_used_by_keyboard_and_operators_have_buttons(page: "Page", address: str) -> None:

@@ -46,7 +46,7 @@ export class Curves {
       onZoom: (part) => { by("whole").hidden = !part; },
     });
     const small = { compactLayout: true, formatX: compact };
-    this.volunteers = new Chart(by("chart-volunteers"), { ...small, formatY: compact });
+    this.volunteers = new Chart(by("chart-volunteers"), { ...small, formatY: (value) => (Number.isInteger(value) ? compact(value) : "") });
     this.work = new Chart(by("chart-work"), { ...small, formatY: compact });
     this.bytes = new Chart(by("chart-bytes"), { ...small, formatY: bytes });
     for (const id of ["figure", "smooth", "log"]) by(id).addEventListener("input", () => this.draw());

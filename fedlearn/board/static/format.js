@@ -31,6 +31,13 @@ export function duration(seconds) {
   return `${(seconds / 86400).toFixed(1)} d`;
 }
 
+// When it was, with the date where that is not today.
+export function moment(seconds) {
+  const date = new Date(seconds * 1000);
+  const isToday = date.toDateString() === new Date().toDateString();
+  return date.toLocaleString([], { timeStyle: "short", ...(!isToday && { dateStyle: "medium" }) });
+}
+
 export function words(name) {
   return name.replaceAll("_", " ");
 }

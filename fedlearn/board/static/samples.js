@@ -1,6 +1,6 @@
 // What the model wrote, the newest first.
 
-import { element, exact, whole, words } from "./format.js";
+import { element, exact, moment, whole, words } from "./format.js";
 
 const MAX_SHOWN = 250;
 
@@ -41,7 +41,7 @@ export class Samples {
     const when = element("p", "", "when");
     when.append(element("b", `Step ${whole(look.step)}`));
     for (const [name, value] of Object.entries(look.figures)) when.append(element("span", `${exact(value)} ${words(name)}`));
-    const time = element("time", new Date(look.time * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }));
+    const time = element("time", moment(look.time));
     time.dateTime = new Date(look.time * 1000).toISOString();
     when.append(time);
     item.append(when);

@@ -1,6 +1,6 @@
 // Who lends a machine just now, and who came and went while this page was open.
 
-import { compact, duration, element, whole } from "./format.js";
+import { compact, duration, element, moment, whole } from "./format.js";
 
 const MAX_ARRIVALS = 12;
 const HEADS = ["", "Share", "Members/s", "Exchange", "Trust", "Weights", "Credit"];
@@ -72,8 +72,7 @@ export class Volunteers {
   }
 
   tell(text) {
-    const time = new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-    this.arrivals.prepend(element("li", `${time} ${text}`));
+    this.arrivals.prepend(element("li", `${moment(Date.now() / 1000)} ${text}`));
     while (this.arrivals.children.length > MAX_ARRIVALS) this.arrivals.lastElementChild.remove();
   }
 }
