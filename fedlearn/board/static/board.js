@@ -1,7 +1,7 @@
 // The page: one run in focus, others laid over it, all of it kept up to date by one stream of events.
 
 import { Curves, titleOf } from "./curves.js";
-import { by, compact, duration, element, exact, whole, words } from "./format.js";
+import { by, compact, duration, element, exact, moment, say, whole, words } from "./format.js";
 import { Operator } from "./operator.js";
 import { Samples } from "./samples.js";
 import { Settings } from "./settings.js";
@@ -11,6 +11,7 @@ import { Write } from "./write.js";
 
 const STATES = { running: "Running", waiting: "Waits for volunteers", paused: "Paused", ended: "Not running" };
 const AGAIN_MS = 30_000;
+const RETRY_MS = 3_000;
 
 let runs = [];
 let selected = "";
@@ -18,6 +19,7 @@ let born = "";
 let canDo = undefined;
 let status = null;
 let stream = null;
+let lost = 0; // when the stream ended, in seconds since 1970; 0 while there is one
 
 const store = new Store((name, samples) => {
   curves.draw();
@@ -39,7 +41,7 @@ const pages = {
 };
 
 function fail(error) {
-  by("line").textContent = error.message;
+  say("line", error.message);
 }
 
 function figures() {
@@ -73,8 +75,7 @@ function showStatus(found) {
   status = found;
   const state = found?.state ?? "ended";
   const reason = ["ended", "paused"].includes(state) && found?.reason ? `: ${found.reason}` : "";
-  const text = `${STATES[state] ?? state}${reason}`;
-  if (by("state").textContent !== text) by("state").textContent = text;
+  say("state", `${STATES[state] ?? state}${reason}`);
   by("state").dataset.state = state;
   if (canDo === null) abilities(selected);
   curves.setUnit(found?.unit);
@@ -155,14 +156,16 @@ async function abilities(name) {
 function listen() {
   stream?.close();
   stream = new EventSource(`api/events?runs=${curves.names.join(",")}`);
-  let wasLost = false;
   stream.onopen = () => {
-    by("line").textContent = "";
-    if (wasLost) for (const name of curves.names) store.load(name).catch(fail);
+    say("line", "");
+    if (lost) for (const name of curves.names) store.load(name).catch(fail);
+    lost = 0;
   };
   stream.onerror = () => {
-    wasLost = true;
-    by("line").textContent = "The board is away; looking for it …";
+    lost ||= Date.now() / 1000;
+    say("line", `The board is away since ${moment(lost)}, and what is shown is from then; looking for it …`);
+    say("state", "");
+    if (stream.readyState === EventSource.CLOSED) setTimeout(begin, RETRY_MS); // refused, as by the proxy of a board that is away
   };
   stream.addEventListener("change", (event) => {
     const change = JSON.parse(event.data);
@@ -179,10 +182,19 @@ function listen() {
   stream.addEventListener("runs", (event) => showRuns(JSON.parse(event.data)));
 }
 
+// Shows the list and listens from then on; tries again where there is no answer.
+async function begin() {
+  const before = stream;
+  try {
+    showRuns(await api.runs());
+    if (stream === before) listen();
+  } catch (error) {
+    if (!lost) fail(error);
+    setTimeout(begin, RETRY_MS);
+  }
+}
+
 by("run").addEventListener("change", () => select(by("run").value));
 pages.operator.start().catch(fail);
-api.runs().then((found) => {
-  showRuns(found);
-  if (!found.length) listen();
-}).catch(fail);
+begin();
 performance.mark("interactive");

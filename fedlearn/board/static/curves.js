@@ -1,7 +1,7 @@
 // The learning curve with its switches, and the small charts of volunteers, throughput and bytes.
 
 import { Chart, colour } from "./chart.js";
-import { by, bytes, compact, element, exact, whole, words } from "./format.js";
+import { by, bytes, compact, element, exact, say, whole, words } from "./format.js";
 
 const MAX_RUNS = 6;
 const MAX_DIFFERENCES = 4;
@@ -153,7 +153,7 @@ export class Curves {
         || history.validation.some((look) => look.figures[figure] != null);
       return has ? [] : [`Run ${name} is not drawn: it measures ${words(history.shown || "loss")}, no ${words(figure)}; the figure “loss” is common to all.`];
     });
-    if (by("missing").textContent !== sentences.join(" ")) by("missing").textContent = sentences.join(" ");
+    say("missing", sentences.join(" "));
   }
 
   // The column of the curve that a figure is, null for one that is only measured on held-out data.

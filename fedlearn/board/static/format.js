@@ -42,7 +42,19 @@ export function words(name) {
   return name.replaceAll("_", " ");
 }
 
+// What a refusal says: the board's in a line, a hub's in JSON; a proxy has a page of its own for it.
+export async function refusal(answer) {
+  const [kind, text] = [answer.headers.get("content-type") ?? "", await answer.text()];
+  if (kind.startsWith("application/json")) return JSON.parse(text).error;
+  return kind.startsWith("text/plain") ? text : `the server answered ${answer.status}`;
+}
+
 export const by = (id) => document.getElementById(id);
+
+// Writes only what is new, since whoever listens to the page hears each writing.
+export function say(id, text) {
+  if (by(id).textContent !== text) by(id).textContent = text;
+}
 
 export function element(name, text = "", className = "") {
   const made = document.createElement(name);

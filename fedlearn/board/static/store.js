@@ -1,8 +1,10 @@
 // Histories of runs as the board sends them: all of one at first, then what changed.
 
+import { refusal } from "./format.js";
+
 async function get(path) {
-  const answer = await fetch(path);
-  if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
+  const answer = await fetch(path).catch(() => { throw new Error("The board can't be reached."); });
+  if (!answer.ok) throw new Error(await refusal(answer));
   return answer.json();
 }
 

@@ -1,6 +1,6 @@
 // The box: a prompt, and the text as the model writes it.
 
-import { by } from "./format.js";
+import { by, refusal } from "./format.js";
 
 export class Write {
   constructor(runName) {
@@ -64,7 +64,7 @@ export class Write {
     const answer = await fetch(`api/runs/${this.runName()}/write`, {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(generation), signal: this.going.signal,
     });
-    if (!answer.ok) throw new Error(await answer.text());
+    if (!answer.ok) throw new Error(await refusal(answer));
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let [rest, text] = ["", []];
     for (;;) {
