@@ -11,11 +11,13 @@ import pytest
 
 from fedlearn.board.app import Board
 from fedlearn.board.serving import Reach
+from fedlearn.config import RunConfig
 from fedlearn.runs.run import Run
 from tests.board.browser import CHROMIUM, browser, page_in, playwright
 from tests.board.conftest import TOKEN
 from tests.board.folders import show_status, write_steps
 from tests.board.live import listening_board, serving
+from tests.run_folders import created
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -73,3 +75,26 @@ def test_a_list_that_could_not_be_had_is_asked_for_again(root: Path, browser: "B
         page.unroute("**/api/runs")
         playwright.expect(page).to_have_title("Run 1 · fedlearn")
         playwright.expect(page.locator("#line")).to_be_empty()
+
+
+def test_a_link_within_the_page_is_followed(root: Path, config: RunConfig, browser: "Browser") -> None:
+    created(config)
+    said: list[str] = []
+    with listening_board(root) as (_, port), page_in(browser, f"http://127.0.0.1:{port}/#2", said) as page:
+        playwright.expect(page).to_have_title("Run 2 · fedlearn")
+        page.goto(f"http://127.0.0.1:{port}/#1")
+        playwright.expect(page).to_have_title("Run 1 · fedlearn")
+        page.goto(f"http://127.0.0.1:{port}/#token={TOKEN.replace(' ', '+')}")
+        playwright.expect(page.locator("#operator")).to_be_visible()
+    assert said == []
+
+
+def test_a_new_run_leaves_the_focus_where_it_is(root: Path, config: RunConfig, browser: "Browser") -> None:
+    created(config)
+    said: list[str] = []
+    with listening_board(root) as (_, port), page_in(browser, f"http://127.0.0.1:{port}/#2", said) as page:
+        page.focus("#overlay input[value='1']")
+        created(config)
+        playwright.expect(page.locator("#overlay input")).to_have_count(2)
+        playwright.expect(page.locator("#overlay input[value='1']")).to_be_focused()
+    assert said == []

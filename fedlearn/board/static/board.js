@@ -195,6 +195,11 @@ async function begin() {
 }
 
 by("run").addEventListener("change", () => select(by("run").value));
+addEventListener("hashchange", () => {
+  const name = location.hash.slice(1);
+  if (name.startsWith("token=")) location.reload();
+  else if (name !== selected && runs.some((run) => run.name === name)) select(name);
+});
 pages.operator.start().catch(fail);
 begin();
 performance.mark("interactive");

@@ -90,7 +90,9 @@ export class Curves {
     this.names = [selected, ...this.names.slice(1).filter((name) => name !== selected && all.some((run) => run.name === name))];
     const others = all.filter((run) => run.name !== selected).slice(0, 60);
     by("overlay").hidden = others.length === 0;
+    const focused = document.activeElement?.closest("#overlay input")?.value;
     by("overlay").replaceChildren(by("overlay").querySelector("legend"), ...others.map((run) => this.choice(run)));
+    if (focused) by("overlay").querySelector(`[value="${focused}"]`)?.focus();
     this.tints();
   }
 
