@@ -50,7 +50,9 @@ class TokenAuthentication:
             return
         if given and not self._guesses.take(network(asked.scope), time.monotonic()):
             raise RefusedError(429, "too many wrong tokens; try again in a minute")
-        raise RefusedError(401, f"expected the header 'Authorization: Bearer TOKEN' with the hub's token for {role}s")
+        expected = f"expected the header 'Authorization: Bearer TOKEN' with the hub's token for {role}s"
+        page = "; a browser has it from the address that the hub printed, which ends in #token=TOKEN"
+        raise RefusedError(401, expected + page * (role == "operator"))
 
 
 def is_of_this_machine(asked: Request, names: Names) -> bool:

@@ -1,6 +1,7 @@
 """The page of jobs in a real Chromium, which is skipped where there is none."""
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 
 WIDTHS = (390, 800, 1400)
-REFUSED = "status of 400"
-"""Chromium's own line about a request that the page shows as refused."""
+REFUSED = re.compile("status of 40[01]")
+"""Chromium's own lines about requests that the page shows as refused, or as lost."""
 
 HOSTILE = '<img src="x" onerror="document.title=1">'
 
@@ -39,7 +40,7 @@ def page_at(url: str, scheme: Any = "light", limit_ms: int = 30_000) -> Iterator
         opened = browser.new_page(viewport={"width": WIDTHS[-1], "height": 900}, color_scheme=scheme)
         opened.set_default_timeout(limit_ms)
         playwright.expect.set_options(timeout=limit_ms)
-        opened.on("console", lambda message: said.append(message.text) if REFUSED not in message.text else None)
+        opened.on("console", lambda message: said.append(message.text) if not REFUSED.search(message.text) else None)
         opened.on("pageerror", lambda error: said.append(str(error)))
         opened.on("dialog", lambda dialog: dialog.accept())
         opened.goto(url)
@@ -113,6 +114,18 @@ def test_a_job_is_made_by_the_form_trained_followed_and_deleted(live: Listening,
         row.get_by_role("button", name="Delete").click()
         expect(page.locator("#jobs tbody tr")).to_have_count(0)
         expect(page.locator("#note")).to_contain_text("its run 1 stays")
+
+
+def test_a_wrong_token_is_forgotten_and_the_right_one_taken_in_the_same_tab(live: Listening) -> None:
+    with page_at("about:blank") as page:
+        page.set_extra_http_headers({"X-Forwarded-For": "192.0.2.1"})  # else nobody needs one
+        page.goto(f"{live.url}#token=wrong")
+        playwright.expect(page.locator("#line")).to_contain_text("the address that the hub printed")
+        assert page.evaluate("() => sessionStorage.length") == 0
+        token = live.hub._settings.operator_token
+        page.goto(f"{live.url}#token={token}")
+        playwright.expect(page.locator("#line")).to_be_empty()
+        assert token not in page.url
 
 
 def test_a_job_has_its_own_epochs_and_more_of_them_once_it_is_completed(live: Listening, settings: HubSettings) -> None:

@@ -16,6 +16,7 @@ export async function ask(method, path, body) {
   const token = sessionStorage.getItem(KEY);
   const headers = { ...(token && { Authorization: `Bearer ${token}` }), ...(body && { "Content-Type": "application/json" }) };
   const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
+  if (answer.status === 401) sessionStorage.removeItem(KEY); // else each look would be a guess
   const found = await answer.json();
   if (!answer.ok) throw new Error(found.error ?? `the hub answered ${answer.status}`);
   return found;
@@ -157,6 +158,8 @@ by("new").addEventListener("submit", (event) => {
   event.preventDefault();
   said(() => ask("POST", "api/jobs", asked()))();
 });
+
+addEventListener("hashchange", () => location.reload()); // of a token
 
 // The log's stream and downloads send no header: a cookie lets them in, where a token is needed.
 if (sessionStorage.getItem(KEY)) await ask("POST", "api/session").catch(() => {});
