@@ -49,10 +49,11 @@ def page_at(url: str, scheme: Any = "light", limit_ms: int = 30_000) -> Iterator
 
 
 def assert_fits(page: "Page") -> None:
-    """At no width does the page itself have to be pushed sideways."""
+    """At no width does the page or a table have to be pushed sideways."""
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+        assert page.locator(".scroll").evaluate_all("all => all.every((one) => one.scrollWidth <= one.clientWidth)")
 
 
 def draw_one(page: "Page") -> None:
@@ -116,6 +117,21 @@ def test_a_job_is_made_by_the_form_trained_followed_and_deleted(live: Listening,
         expect(page.locator("#note")).to_contain_text("its run 1 stays")
 
 
+def test_long_names_push_nothing_out_of_the_page(live: Listening) -> None:
+    with page_at(live.url) as page:
+        playwright.expect(page.locator("#no-jobs")).to_be_visible()
+        playwright.expect(page.locator("#no-devices")).to_be_visible()
+        body = {"port": 5001, "name": "x" * 64, "verbs": ["restart", "free-space"]}
+        assert page.request.post(live.url.replace("jobs", "api/devices/register"), data=body).ok
+        page.locator("#layers").fill(f"784, {'256, ' * 10}10")
+        page.get_by_role("button", name="Create").click()
+        playwright.expect(page.locator("#devices tbody tr")).to_have_count(1)
+        playwright.expect(page.locator("#jobs tbody tr")).to_have_count(1)
+        playwright.expect(page.locator("#no-jobs")).to_be_hidden()
+        playwright.expect(page.locator("#no-devices")).to_be_hidden()
+        assert_fits(page)
+
+
 def test_a_wrong_token_is_forgotten_and_the_right_one_taken_in_the_same_tab(live: Listening) -> None:
     with page_at("about:blank") as page:
         page.set_extra_http_headers({"X-Forwarded-For": "192.0.2.1"})  # else nobody needs one
@@ -124,7 +140,7 @@ def test_a_wrong_token_is_forgotten_and_the_right_one_taken_in_the_same_tab(live
         assert page.evaluate("() => sessionStorage.length") == 0
         token = live.hub._settings.operator_token
         page.goto(f"{live.url}#token={token}")
-        playwright.expect(page.locator("#line")).to_be_empty()
+        playwright.expect(page.locator("#no-jobs")).to_be_visible()
         assert token not in page.url
 
 

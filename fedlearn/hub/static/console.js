@@ -1,9 +1,8 @@
 // Devices to choose from, and a job that is reviewed and started in one go.
 
-import { element } from "./format.js";
-import { ask, asked, button, follow, said, show, training } from "./jobs.js";
+import { by, element } from "./format.js";
+import { ask, asked, button, follow, labelled, said, show, training } from "./jobs.js";
 
-const by = (id) => document.getElementById(id);
 const taken = new Set(); // numbers of the devices that are marked
 let devices = [];
 
@@ -27,11 +26,12 @@ function row(device) {
   const log = element("td", "");
   log.append(button("Log", async () => show(`api/devices/${device.device_id}/log?follow=1`)));
   made.append(mark(device), ...texts.map((text) => element("td", text)), log);
-  return made;
+  return labelled(made, ["Take", "Device", "Address", "Job", "Holds", "Verbs", ""]);
 }
 
 async function look() {
   const found = await ask("GET", "api/devices").catch(() => []);
+  by("no-devices").hidden = found.length > 0;
   if (JSON.stringify(found) === JSON.stringify(devices)) return;
   devices = found;
   for (const number of taken) if (!devices.some((device) => device.device_id === number)) taken.delete(number);

@@ -1,9 +1,8 @@
 // A digit that is drawn, and what a job's network takes it for.
 
-import { element } from "./format.js";
+import { by, element } from "./format.js";
 import { ask } from "./jobs.js";
 
-const by = (id) => document.getElementById(id);
 const SIDE = 56; // the images of 28 and of 8 pixels a side are means of its squares
 const INK = 40; // as large as MNIST's digits are: 20 of 28
 const canvas = by("canvas");

@@ -1,8 +1,7 @@
 // The hub's jobs: made, started and stopped here; their curves are on the board's page.
 
-import { element, exact, whole } from "./format.js";
+import { by, element, exact, whole } from "./format.js";
 
-const by = (id) => document.getElementById(id);
 const KEY = "board-token"; // the board's page keeps it there, too
 const SHOWN = 100_000;
 
@@ -75,7 +74,11 @@ function places(job) {
   return made;
 }
 
-const LABELS = ["Job", "", "Step", "", "Devices"]; // of a narrow page, which has no heads of columns
+// The heads of columns, which a narrow page has in each cell.
+export function labelled(row, labels) {
+  labels.forEach((label, column) => { if (label) row.cells[column].dataset.label = label; });
+  return row;
+}
 
 function row(job) {
   const model = job.model_config.layer_sizes?.join("-") ?? job.model_config.task ?? job.model_config.type;
@@ -90,8 +93,7 @@ function row(job) {
   for (const act of last.children) act.dataset.act = `${job.job_id} ${act.textContent}`;
   const made = element("tr", "");
   made.append(...cells, places(job), last);
-  LABELS.forEach((label, column) => { if (label) made.cells[column].dataset.label = label; });
-  return made;
+  return labelled(made, ["Job", "", "Step", "", "Devices", ""]);
 }
 
 let shown = "";
@@ -103,6 +105,7 @@ async function look() {
   try {
     const { jobs } = await ask("GET", "api/jobs?details=1");
     by("line").textContent = "";
+    by("no-jobs").hidden = jobs.length > 0;
     if (JSON.stringify(jobs) === shown || isPressed) return; // a button that is being pressed stays
     shown = JSON.stringify(jobs);
     dispatchEvent(new CustomEvent("jobs", { detail: jobs }));
