@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 
 WIDTHS = (390, 800, 1400)
-REFUSED = re.compile("status of 40[01]")
+REFUSED = re.compile("status of 40[01]|net::ERR_FAILED")
 """Chromium's own lines about requests that the page shows as refused, or as lost."""
 
 HOSTILE = '<img src="x" onerror="document.title=1">'
@@ -130,6 +130,32 @@ def test_long_names_push_nothing_out_of_the_page(live: Listening) -> None:
         playwright.expect(page.locator("#no-jobs")).to_be_hidden()
         playwright.expect(page.locator("#no-devices")).to_be_hidden()
         assert_fits(page)
+
+
+def test_a_hub_that_is_away_is_waited_for(live: Listening) -> None:
+    with page_at(live.url) as page:
+        expect, line, box = playwright.expect, page.locator("#line"), page.get_by_label("Take device 5001")
+        assert page.request.post(live.url.replace("jobs", "api/devices/register"), data={"port": 5001}).ok
+        page.locator("#what").select_option("text")
+        page.get_by_role("button", name="Create").click()
+        box.check()
+        page.locator("#jobs").get_by_role("button", name="Log").click()
+        expect(page.locator("#log")).to_be_in_viewport(ratio=0.9)
+        expect(page.locator("#log-title")).to_have_text("Log of job 1")
+        expect(page.locator("#log")).to_contain_text("created")
+        page.route("**/api/**", lambda route: route.abort())
+        expect(line).to_have_text(
+            re.compile("^The hub is away since .+, and what is shown is from then; looking for it …$")
+        )
+        page.locator("#jobs").get_by_role("button", name="Initialize").click()
+        expect(page.locator("#note")).to_contain_text("The hub is away")
+        expect(box).to_be_checked()
+        with page.expect_request("**/api/jobs/1/log?follow=1"):
+            page.unroute("**/api/**")
+        expect(line).to_be_empty()
+        expect(page.locator("#note")).to_be_empty()
+        expect(page.locator("#log")).to_contain_text("created")
+        expect(box).to_be_checked()
 
 
 def test_a_wrong_token_is_forgotten_and_the_right_one_taken_in_the_same_tab(live: Listening) -> None:

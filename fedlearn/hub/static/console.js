@@ -1,7 +1,7 @@
 // Devices to choose from, and a job that is reviewed and started in one go.
 
 import { by, element } from "./format.js";
-import { ask, asked, button, follow, labelled, said, show, training } from "./jobs.js";
+import { ask, asked, button, follow, labelled, openLog, said, training } from "./jobs.js";
 
 const taken = new Set(); // numbers of the devices that are marked
 let devices = [];
@@ -24,13 +24,14 @@ function row(device) {
     device.job_id ?? "idle", device.layers.join(", "), device.verbs.join(", "),
   ];
   const log = element("td", "");
-  log.append(button("Log", async () => show(`api/devices/${device.device_id}/log?follow=1`)));
+  log.append(button("Log", () => openLog(`api/devices/${device.device_id}/log?follow=1`, `Log of device ${device.device_id}`)));
   made.append(mark(device), ...texts.map((text) => element("td", text)), log);
   return labelled(made, ["Take", "Device", "Address", "Job", "Holds", "Verbs", ""]);
 }
 
 async function look() {
-  const found = await ask("GET", "api/devices").catch(() => []);
+  const found = await ask("GET", "api/devices").catch(() => null); // of which jobs.js tells
+  if (!found) return;
   by("no-devices").hidden = found.length > 0;
   if (JSON.stringify(found) === JSON.stringify(devices)) return;
   devices = found;

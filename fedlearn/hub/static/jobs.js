@@ -1,9 +1,10 @@
 // The hub's jobs: made, started and stopped here; their curves are on the board's page.
 
-import { by, element, exact, whole } from "./format.js";
+import { by, element, exact, moment, refusal, say, whole } from "./format.js";
 
 const KEY = "board-token"; // the board's page keeps it there, too
 const SHOWN = 100_000;
+let seen = Date.now() / 1000; // when the hub answered last
 
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
 if (given) {
@@ -14,11 +15,13 @@ if (given) {
 export async function ask(method, path, body) {
   const token = sessionStorage.getItem(KEY);
   const headers = { ...(token && { Authorization: `Bearer ${token}` }), ...(body && { "Content-Type": "application/json" }) };
-  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
+  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) }).catch(() => {
+    throw new Error(`The hub is away since ${moment(seen)}, and what is shown is from then; looking for it …`);
+  });
+  seen = Date.now() / 1000;
   if (answer.status === 401) sessionStorage.removeItem(KEY); // else each look would be a guess
-  const found = await answer.json();
-  if (!answer.ok) throw new Error(found.error ?? `the hub answered ${answer.status}`);
-  return found;
+  if (!answer.ok) throw new Error(await refusal(answer));
+  return answer.json();
 }
 
 // Whatever goes wrong is said in the page.
@@ -53,7 +56,7 @@ function actions(job) {
   }));
   if (job.status !== "training") found.push(button("Delete", () => remove(number)));
   if (job.status === "training") found.push(button("Stop", () => ask("POST", `api/network/stop/${number}`)));
-  found.push(button("Log", async () => follow(number)));
+  found.push(button("Log", () => openLog(logOf(number), `Log of job ${number}`)));
   if (job.run) {
     found.push(Object.assign(element("a", "Curve"), { href: `./#${job.run}` }));
     found.push(Object.assign(element("a", "Model"), { href: `api/jobs/${number}/model`, download: "" }));
@@ -104,7 +107,9 @@ for (const over of ["pointerup", "pointercancel"]) addEventListener(over, () => 
 async function look() {
   try {
     const { jobs } = await ask("GET", "api/jobs?details=1");
-    by("line").textContent = "";
+    if (by("line").textContent && followed) show(...followed).catch(() => {}); // whose stream ended with the hub
+    if (by("note").textContent === by("line").textContent) say("note", "");
+    say("line", "");
     by("no-jobs").hidden = jobs.length > 0;
     if (JSON.stringify(jobs) === shown || isPressed) return; // a button that is being pressed stays
     shown = JSON.stringify(jobs);
@@ -113,20 +118,31 @@ async function look() {
     by("jobs").tBodies[0].replaceChildren(...jobs.reverse().map(row));
     if (focused) by("jobs").querySelector(`[data-act="${focused}"]`)?.focus();
   } catch (error) {
-    by("line").textContent = error.message;
+    say("line", error.message);
   }
 }
 
 let following = null;
+let followed = null; // the log that is shown: its path and title
 
-export const follow = (number) => show(`api/jobs/${number}/log?follow=1`);
+const logOf = (number) => `api/jobs/${number}/log?follow=1`;
 
-export async function show(path) {
+export const follow = (number) => show(logOf(number), `Log of job ${number}`);
+
+export function openLog(path, title) {
+  by("log").scrollIntoView({ block: "nearest" });
+  return show(path, title);
+}
+
+async function show(path, title) {
   following?.abort();
   following = new AbortController();
+  followed = [path, title];
+  by("log-title").textContent = title;
   by("log").textContent = "";
   const answer = await fetch(path, { signal: following.signal });
-  read(answer.body.pipeThrough(new TextDecoderStream()).getReader()).catch(() => {});
+  if (!answer.ok) by("log").textContent = await refusal(answer);
+  else read(answer.body.pipeThrough(new TextDecoderStream()).getReader()).catch(() => {});
 }
 
 async function read(reader) {
