@@ -54,7 +54,7 @@ from fedlearn.storage.runs import RunFolder
 from fedlearn.web.guards import RequestGuard
 from fedlearn.web.names import Names
 from fedlearn.web.quotas import Quota
-from fedlearn.web.streams import Endless
+from fedlearn.web.streams import CLOSING, Endless
 
 STATIC = Path(__file__).parent / "static"
 TICK_S = 0.2
@@ -250,16 +250,16 @@ class Hub:
         """Tells a device its work: at once if that differs from its present work, else when it changes, or after a
         while."""
         number, has = _number(asked, "device"), asked.query_params.get("has", "")
-        deadline = time.monotonic() + WAIT_S
+        deadline, closing = time.monotonic() + WAIT_S, asked.scope.get(CLOSING) or asyncio.Event()
         while True:
             device = self._devices.get(number)
             device.seen = now = time.monotonic()
             found = self._work_for(device)
             if calls := self._calling.calls.take(number) if found.state != "leave" else ():
                 return json_of(msgspec.structs.replace(found, calls=tuple(call.asked for call in calls)))
-            if found.state == "leave" or found.server != has or now >= deadline:
+            if found.state == "leave" or found.server != has or now >= deadline or closing.is_set():
                 return json_of(found)
-            await self._devices.wait(deadline - now)
+            await self._devices.wait(deadline - now, closing)
 
     def _work_for(self, device: Device) -> Work:
         record = self._job_of(device)

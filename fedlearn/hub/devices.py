@@ -122,13 +122,14 @@ class Devices:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def wait(self, timeout_s: float) -> None:
-        """Waits until something changes, at most for this time."""
+    async def wait(self, timeout_s: float, closing: asyncio.Event) -> None:
+        """Waits until something changes or the server closes, at most for this time."""
+        waiting = [asyncio.ensure_future(event.wait()) for event in (self._changed, closing)]
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+            await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
 
     def _free_number(self) -> int:
         number = 1

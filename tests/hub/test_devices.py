@@ -69,11 +69,11 @@ def test_only_the_idle_are_given_to_a_job_and_they_are_free_after_it(devices: De
 
 def test_whoever_waits_is_woken_by_a_change(devices: Devices) -> None:
     async def woken() -> bool:
-        waiting = asyncio.create_task(devices.wait(60.0))
+        waiting = asyncio.create_task(devices.wait(60.0, asyncio.Event()))
         await asyncio.sleep(0)
         register(devices)
         await asyncio.wait_for(waiting, 5.0)
-        await devices.wait(0.001)
+        await devices.wait(0.001, asyncio.Event())
         return True
 
     assert asyncio.run(woken())

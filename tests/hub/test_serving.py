@@ -1,14 +1,21 @@
+import logging
+import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
 from fedlearn.board.serving import Reach
+from fedlearn.hub.app import Hub
 from fedlearn.hub.serving import introduction, serve
 from fedlearn.hub.settings import HubSettings
 from fedlearn.storage.durable import StorageError
 from fedlearn.system.files import lock_file
 from fedlearn.system.invocation import invocation
+from tests.board.live import serving
+from tests.patience import until
 
 
 def opened(folder: Path, host: str, tokens: str = "auto") -> HubSettings:
@@ -46,3 +53,16 @@ def test_a_hub_says_which_token_others_can_read(tmp_path: Path) -> None:
     (tmp_path / "device-token").chmod(0o644)
     *_, last = introduction(settings, 4000)
     assert f"got {tmp_path / 'device-token'}, which others on this machine can read" in last
+
+
+def test_a_hub_that_ends_answers_devices_that_wait(settings: HubSettings, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as devices:
+        port = listening.getsockname()[1]
+        hub, url = Hub(settings, Reach().names(port)), f"http://127.0.0.1:{port}/api/devices"
+        with serving(hub.app(), listening):
+            urlopen(Request(f"{url}/register", b"{}", {"Content-Type": "application/json"})).close()
+            seen = hub._devices.get(1).seen
+            waiting = devices.submit(lambda: urlopen(f"{url}/1/work").read())
+            until(lambda: hub._devices.get(1).seen != seen)
+        assert b'"wait"' in waiting.result()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
