@@ -94,7 +94,9 @@ def test_a_new_run_leaves_the_focus_where_it_is(root: Path, config: RunConfig, b
     said: list[str] = []
     with listening_board(root) as (_, port), page_in(browser, f"http://127.0.0.1:{port}/#2", said) as page:
         page.focus("#overlay input[value='1']")
+        page.evaluate("() => scrollTo(0, document.body.scrollHeight)")
         created(config)
         playwright.expect(page.locator("#overlay input")).to_have_count(2)
         playwright.expect(page.locator("#overlay input[value='1']")).to_be_focused()
+        playwright.expect(page.locator("footer")).to_be_in_viewport()
     assert said == []

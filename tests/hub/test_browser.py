@@ -18,7 +18,7 @@ from tests.acceptance.hubs import devices_of, hub_in
 from tests.board.browser import CHROMIUM, chromium, playwright
 from tests.board.folders import show_status, volunteer
 from tests.board.live import serving
-from tests.hub.conftest import Scripted, ended
+from tests.hub.conftest import TEXT, Scripted, ended
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -156,6 +156,18 @@ def test_a_hub_that_is_away_is_waited_for(live: Listening) -> None:
         expect(page.locator("#note")).to_be_empty()
         expect(page.locator("#log")).to_contain_text("created")
         expect(box).to_be_checked()
+
+
+def test_a_table_that_changes_leaves_focus_and_place_alone(live: Listening) -> None:
+    with page_at(live.url) as page:
+        page.set_viewport_size({"width": 390, "height": 500})
+        assert page.request.post(live.url.replace("jobs", "api/jobs"), data=TEXT).ok
+        page.get_by_role("button", name="Delete").focus()
+        page.evaluate("() => scrollTo(0, document.body.scrollHeight)")
+        assert page.request.post(live.url.replace("jobs", "api/jobs"), data=TEXT).ok
+        playwright.expect(page.locator("#jobs tbody tr")).to_have_count(2)
+        playwright.expect(page.get_by_role("button", name="Delete").last).to_be_focused()
+        playwright.expect(page.locator("#log")).to_be_in_viewport(ratio=0.5)
 
 
 def test_a_wrong_token_is_forgotten_and_the_right_one_taken_in_the_same_tab(live: Listening) -> None:

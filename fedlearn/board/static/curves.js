@@ -92,7 +92,7 @@ export class Curves {
     by("overlay").hidden = others.length === 0;
     const focused = document.activeElement?.closest("#overlay input")?.value;
     by("overlay").replaceChildren(by("overlay").querySelector("legend"), ...others.map((run) => this.choice(run)));
-    if (focused) by("overlay").querySelector(`[value="${focused}"]`)?.focus();
+    if (focused) by("overlay").querySelector(`[value="${focused}"]`)?.focus({ preventScroll: true });
     this.tints();
   }
 

@@ -116,7 +116,7 @@ async function look() {
     dispatchEvent(new CustomEvent("jobs", { detail: jobs }));
     const focused = document.activeElement?.dataset.act;
     by("jobs").tBodies[0].replaceChildren(...jobs.reverse().map(row));
-    if (focused) by("jobs").querySelector(`[data-act="${focused}"]`)?.focus();
+    if (focused) by("jobs").querySelector(`[data-act="${focused}"]`)?.focus({ preventScroll: true });
   } catch (error) {
     say("line", error.message);
   }
