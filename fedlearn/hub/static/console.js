@@ -56,7 +56,9 @@ by("review").addEventListener("click", () => {
   by("plan").replaceChildren(...Object.entries(facts).flatMap(([name, value]) => [element("dt", name), element("dd", String(value))]));
   by("reviewed").hidden = false;
 });
-by("back").addEventListener("click", () => { by("reviewed").hidden = true; });
+const unreviewed = () => { by("reviewed").hidden = true; };
+by("back").addEventListener("click", unreviewed);
+by("new").addEventListener("input", unreviewed); // what is started is what the form says
 
 by("start").addEventListener("click", said(async () => {
   const body = asked();
