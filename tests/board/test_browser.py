@@ -88,7 +88,7 @@ def test_figures_have_digits_where_they_are_small_and_are_the_newest(page: "Page
     append(run.folder.metrics, [metrics_of(3000, validation={"error": 0.5})])
     show_status(run, step=3001, shown={"error": 2.216e-5}, validation={"error": 0.0004, "accuracy": 0.9875})
     playwright.expect(page.locator("#figures")).to_contain_text(
-        re.compile(r"error\s*0\.00002216\s*on held-out data\s*0\.0004000\s*accuracy, held out\s*0\.9875")
+        re.compile(r"error\s*2\.216e-5\s*on held-out data\s*4\.000e-4\s*accuracy, held out\s*0\.9875")
     )
 
 

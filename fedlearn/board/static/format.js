@@ -12,6 +12,7 @@ export function compact(value) {
 
 export function exact(value) {
   if (value == null || !Number.isFinite(value)) return "–";
+  if (value !== 0 && Math.abs(value) < 0.001) return value.toExponential(3); // 0.000002216 would be wider than its column
   return Math.abs(value) >= 1000 ? compact(value) : value.toPrecision(4);
 }
 
