@@ -34,7 +34,7 @@ def model():
 
 task = fedlearn.reward(
     model, lambda prompt, text: text == answers[prompt], prompts[:8000], tokenizer=Tokenizer(), new_tokens=3,
-    batch_size=32, held_out=prompts[8000:],
+    held_out=prompts[8000:],
 )  # fmt: skip
 
 if __name__ == "__main__":

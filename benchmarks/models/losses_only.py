@@ -1,11 +1,12 @@
-"""Trials after which a run that knows losses alone is as good as one with the settings of earlier versions.
+"""Trials after which a run that knows only numbers is as good as one with the settings of earlier versions.
 
 Each task is learned twice, by one volunteer in one process with the server, the journal and all messages: for some
 seconds of a processor by earlier settings, and then by what a run chooses now, until it is as good. Steps had a fifth
 of a second of trials, and four groups at least, losses were of 32 rows, and policies had noise and rates of their own.
 Runs have no end. What counts are rows, texts or episodes of all trials, since a trial of 8 rows is cheaper than one of
 32. Models of one's own are judged by rows that nobody has seen, in nats, those of text in bits per character; language
-models by the share of wrong answers, policies by minus their return in ten episodes.
+models by the share of wrong answers, policies by minus their return in ten episodes. A trial of a language model is a
+text that it writes, and what a run measures now is the gradient of how likely that is.
 """
 
 import sys
@@ -109,7 +110,9 @@ def sums(*, is_earlier: bool) -> Run:
         new_tokens=3,
         held_out=prompts[n:],
     )
-    settings = earlier_population(task, {}) if is_earlier else {}
+    settings: Mapping[str, Setting] = {"measure": "losses"} if is_earlier else {}
+    if is_earlier:
+        settings = {**settings, **earlier_population(task, settings)}
     return Run(task, settings, lambda weights: 1.0 - task.evaluate(weights, threads=1)["reward"])
 
 

@@ -1,16 +1,19 @@
 """What a reward without gradient makes of a pretrained language model, and what it forgets meanwhile.
 
 A small GPT is pretrained by backpropagation until it answers a quarter of two-digit sums, then tuned for some seconds
-on one processor by whether greedy decoding writes the right answer: over all weights, over LoRA's factors, and over
-all weights with a pull towards the start. A fifth of the sums is never trained on and measured. Drift is how far the
-model's expectations in texts that are no sums move: the mean divergence in nats.
+on one processor by whether it writes the right answer: over all weights, over LoRA's factors, and over all weights
+with a pull towards the start, by gradients of how likely texts are; over all weights by losses of perturbed ones; and
+by a loop of PyTorch's, which has the same gradients, rate and seconds.
+A fifth of the sums is never trained on and measured, by greedy decoding. Drift is how far the model's expectations in
+texts that are no sums move: the mean divergence in nats.
 """
 
 import copy
 import random
-from collections.abc import Mapping
+import time
 
 import msgspec
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -19,15 +22,28 @@ from transformers.pytorch_utils import Conv1D
 
 import fedlearn
 from benchmarks.measure import parser_of, print_tables, use_processors
+from fedlearn.tasks.task import flat_weights
+from fedlearn.tasks.torch.reward import TEXTS_PER_PROMPT
 
 LETTERS = "0123456789+="
 ANSWERS = {f"{a:02}+{b:02}=": f"{a + b:03}" for a in range(100) for b in range(100)}
 PROMPTS = random.Random(0).sample(list(ANSWERS), k=len(ANSWERS))
 N_TRAINING = 8000
 
-LORA_RANK = 4
+N_NEW = 3
+
+RATE = 0.00015
+"""The rate that runs choose for these students."""
+LORA_RANK, LORA_RATE = 4, 0.001
 PULL: dict[str, str | float] = {"weight_decay": 100.0, "weight_decay_towards": "start"}
-WAYS = ("all weights", "all weights, pulled to the start", "LoRA")
+BY_LOSSES: dict[str, str | float] = {
+    "sigma": 0.006,
+    "learning_rate": 0.001,
+    "population_limit": 128,
+    "group_size": 32,
+}
+BY_PYTORCH = "PyTorch alone"
+WAYS = ("all weights", "all weights, pulled to the start", "LoRA", "all weights, by losses", BY_PYTORCH)
 
 
 class Tuned(msgspec.Struct, frozen=True):
@@ -68,24 +84,60 @@ def tune(way: str, seed: int, seconds: float) -> Tuned:
         exact,
         PROMPTS[:N_TRAINING],
         tokenizer=Letters(),
-        new_tokens=3,
-        batch_size=32,
+        new_tokens=N_NEW,
+        batch_size=32 if "losses" in way else 8,
         held_out=PROMPTS[N_TRAINING:],
         settings=settings_of(way),
     )
-    start = torch.cat([torch.from_numpy(tensor).flatten() for tensor in task.tensors.values()]).numpy()
-    accuracy = task.evaluate(start, threads=1)["reward"]
-    trained = fedlearn.train(task, duration=seconds, threads=1, seed=seed, runs=None)
-    load(task.model, {name: torch.from_numpy(tensor) for name, tensor in trained.weights.items()})
-    return Tuned(way, seed, start.size, trained.step, accuracy, trained.figures["reward"], drift(before, task.model))
+    before_all = flat_weights(task.tensors)
+    accuracy = task.evaluate(before_all, threads=1)["reward"]
+    if way == BY_PYTORCH:
+        steps = in_pytorch(student, seed, seconds)
+        weights = np.concatenate([each.detach().numpy().ravel() for each in task.parameters.values()])
+    else:
+        trained = fedlearn.train(task, duration=seconds, threads=1, seed=seed, runs=None)
+        steps, weights = trained.step, flat_weights(trained.weights)
+    after = task.evaluate(weights, threads=1)["reward"]
+    return Tuned(way, seed, before_all.size, steps, accuracy, after, drift(before, task.model))
+
+
+def in_pytorch(student: GPT2LMHeadModel, seed: int, seconds: float) -> int:
+    """Tunes a student by PyTorch's Adam, whose rate falls in the second half, as in a run; gives the steps taken."""
+    generator = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam(student.parameters(), lr=RATE)
+    n_prompts, length = 8, len(PROMPTS[0])
+    started, steps = time.perf_counter(), 0
+    while (share := (time.perf_counter() - started) / seconds) < 1.0:
+        numbers = torch.randint(N_TRAINING, (n_prompts,), generator=generator).tolist()
+        prompts = [PROMPTS[number] for number in numbers for _ in range(TEXTS_PER_PROMPT)]
+        texts = torch.tensor([Letters.encode(prompt) for prompt in prompts])
+        with torch.no_grad():
+            for _ in range(N_NEW):
+                likely = student(texts).logits[:, -1].softmax(-1)
+                texts = torch.cat((texts, torch.multinomial(likely, 1, generator=generator)), 1)
+        written = texts[:, length:]
+        rewards = torch.tensor(
+            [exact(prompt, Letters.decode(text)) for prompt, text in zip(prompts, written.tolist(), strict=True)]
+        ).view(n_prompts, TEXTS_PER_PROMPT)
+        advantages = (rewards - rewards.mean(1, keepdim=True)) * TEXTS_PER_PROMPT / (TEXTS_PER_PROMPT - 1)
+        logits = student(texts[:, :-1]).logits[:, length - 1 :]
+        likely = logits.log_softmax(-1).gather(2, written[..., None]).sum((1, 2))
+        optimizer.zero_grad()
+        loss = -(advantages.flatten() * likely).mean()
+        loss.backward()
+        optimizer.param_groups[0]["lr"] = RATE * min(2.0 * (1.0 - share), 1.0)
+        optimizer.step()
+        steps += 1
+    return steps
 
 
 def settings_of(way: str) -> dict[str, str | float]:
-    """What a way asks for beyond the usual settings of rewards."""
-    common: dict[str, str | float] = {"population_limit": 128, "group_size": 32}
+    """What a way asks for beyond what a run chooses."""
+    if "losses" in way:
+        return BY_LOSSES
     if way == "LoRA":
-        return {**common, "sigma": 0.04, "learning_rate": 0.01}
-    return {**common, "sigma": 0.006, "learning_rate": 0.001, **(PULL if "pulled" in way else {})}
+        return {"learning_rate": LORA_RATE}
+    return PULL if "pulled" in way else {}
 
 
 class Letters:
@@ -167,13 +219,6 @@ def drift(before: nn.Module, after: nn.Module) -> float:
     texts = torch.randint(0, len(LETTERS), (2000, 9), generator=torch.Generator().manual_seed(0))
     was, now = (model(texts).logits.log_softmax(-1) for model in (before, after))
     return float((was.exp() * (was - now)).sum(-1).mean())
-
-
-def load(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Puts learned tensors into the model."""
-    with torch.no_grad():
-        for name, tensor in weights.items():
-            model.get_parameter(name).copy_(tensor)
 
 
 if __name__ == "__main__":

@@ -91,6 +91,9 @@ class Task(ABC):
     """The fewest groups of a step where losses are measured and nobody says how many: more where those of one say
     little."""
 
+    is_tuned: ClassVar[bool] = False
+    """Whether learning begins with good weights, from which it takes small steps."""
+
     data: Columns = MappingProxyType({})
     """Named columns of one length, a row for each example; empty for a task without data."""
     held_out: Columns = MappingProxyType({})
@@ -136,6 +139,11 @@ class Task(ABC):
     def is_differentiable(self) -> bool:
         """Whether the task may have gradients; True does not promise that its loss has one."""
         return type(self).loss_gradients is not Task.loss_gradients
+
+    @property
+    def gradient_reason(self) -> str:
+        """The reason why a run measures gradients of the task, as its first lines say it."""
+        return "PyTorch differentiates the loss by all that it depends on"
 
     @property
     def backward_bytes(self) -> int:

@@ -1,4 +1,12 @@
-"""Tuning of a language model by a reward for its texts, which is a Python function without gradient."""
+"""Tuning of a language model by a reward for its texts, which is a Python function without gradient.
+
+The reward has none, but the probability of each text has: the gradient of the mean reward is the mean of the rewards,
+each times the gradient of the logarithm of its text's probability.
+
+Source: Williams, "Simple statistical gradient-following algorithms for connectionist reinforcement learning", 1992.
+That a text is compared with others after its prompt: Kool et al., "Buy 4 REINFORCE samples, get a baseline for free!",
+2019.
+"""
 
 import json
 import math
@@ -7,18 +15,19 @@ from functools import cached_property, partial
 from typing import ClassVar, final
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.blocks import Columns
-from fedlearn.tasks.signatures import calling_line, check_takes, named_values
-from fedlearn.tasks.task import Batch, Members, Setting
+from fedlearn.tasks.signatures import calling_line, check_takes
+from fedlearn.tasks.task import Batch, LossGradients, Members, NoGradientError, Setting
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
 from fedlearn.tasks.torch.writing import CausalWriter, HuggingFaceTokenizer, padded
 
-SETTINGS: Mapping[str, Setting] = {"sigma": 0.003, "learning_rate": 0.0005}
-"""Settings for models that already write well: tuning takes small steps from good weights."""
+TEXTS_PER_PROMPT = 4
+"""Texts that are written after a prompt and compared with one another, where gradients are measured."""
 
 MOST_SHOWN = 60
 """Characters of a text that a warning quotes, at most."""
@@ -38,6 +47,7 @@ class RewardTask(ModuleTask):
     kind: ClassVar[str] = "reward"
     unit: ClassVar[str] = "texts"
     least_groups: ClassVar[int] = 4
+    is_tuned: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -46,20 +56,23 @@ class RewardTask(ModuleTask):
         prompts: Sequence[str],
         *,
         tokenizer: HuggingFaceTokenizer | Callable[[], HuggingFaceTokenizer],
-        writers: Callable[[HuggingFaceTokenizer], tuple[Write, Write]],
+        new_tokens: int,
+        temperature: float,
+        write: Write | None,
         batch_size: int,
         train: Train,
         held_out: Sequence[str],
         scales: Mapping[str, float] | None,
         settings: Mapping[str, Setting] | None,
     ) -> None:
-        """`writers` makes two writers: that of the members, and the one that is judged on held-out prompts."""
         super().__init__(model, train=train, scales=scales, settings=settings)
-        self.batch_size = batch_size
+        self._new_tokens, self._temperature, self._own_write = new_tokens, temperature, write
+        self.batch_size = batch_size * TEXTS_PER_PROMPT if self.is_differentiable else batch_size
+        self.batch_size_by_losses = batch_size
         self.data = {"prompt": np.arange(len(prompts))}
         self.held_out = {"prompt": np.arange(len(held_out))}
         self._reward, self._prompts, self._held_out = _Watched(reward), list(prompts), list(held_out)
-        self._tokenizer, self._writers = tokenizer, writers
+        self._tokenizer = tokenizer
 
     @cached_property
     def tokenizer(self) -> HuggingFaceTokenizer:
@@ -86,7 +99,7 @@ class RewardTask(ModuleTask):
     def losses(self, members: Members, batch: Batch) -> Float32Array:
         assert isinstance(members, TorchMembers)
         prompts = [[self._prompts[int(row)] for row in rows] for rows in batch.rows["prompt"]]
-        write, _ = self._write
+        write = self._own_write or self._writer(self._temperature)
         with self.computing():
             tokens = members(partial(write, self.model), *self._encoded(prompts), seeds=batch.seeds)
         judge = _Judge(self._reward, self.tokenizer)
@@ -95,8 +108,49 @@ class RewardTask(ModuleTask):
         ]
         return -np.asarray(rewards, dtype=np.float32)
 
+    @property
+    def is_differentiable(self) -> bool:
+        return self._own_write is None
+
+    @property
+    def gradient_reason(self) -> str:
+        return f"PyTorch differentiates how likely a text is, drawn at a temperature of {self._drawn_at:g}"
+
+    @property
+    def _drawn_at(self) -> float:
+        """The temperature of texts of which gradients are measured."""
+        return self._temperature or 1.0
+
+    def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
+        if not self.is_differentiable:
+            raise NoGradientError("how likely a text is that write= gives is not known")
+        rows = batch.rows["prompt"]
+        groups = [Batch({"prompt": rows[[group]]}, (seed,)) for group, seed in enumerate(batch.seeds)]
+        found = [self.gradients_of(self._policy_loss, weights, group) for group in groups]
+        return LossGradients(
+            np.concatenate([each.losses for each in found]), np.sum([each.total for each in found], axis=0)
+        )
+
+    def _policy_loss(self, rows: Mapping[str, Tensor]) -> Tensor:
+        """Minus the mean reward of some texts after each prompt, with the derivative of what the mean would be of all.
+
+        Of so many rows as there are texts, one for each prompt counts.
+        """
+        numbers = rows["prompt"][::TEXTS_PER_PROMPT].tolist()
+        prompts = [self._prompts[number] for number in numbers for _ in range(TEXTS_PER_PROMPT)]
+        tokens, is_text = (given[0].to(self.device) for given in self._encoded([prompts]))
+        writer, judge = self._writer(self._drawn_at), _Judge(self._reward, self.tokenizer)
+        with torch.no_grad():
+            written = writer(self.model, tokens, is_text)
+        rewards = torch.tensor([judge(prompt, text) for prompt, text in zip(prompts, written.tolist(), strict=True)])
+        by_prompt = rewards.reshape(-1, TEXTS_PER_PROMPT)
+        others = (by_prompt.sum(1, keepdim=True) - by_prompt) / (TEXTS_PER_PROMPT - 1)
+        likely = writer.log_probabilities(self.model, tokens, is_text, written)
+        weighed = ((by_prompt - others).flatten().to(likely) * likely).mean()
+        return weighed.detach() - weighed - rewards.mean()
+
     def show(self, loss: float) -> tuple[str, float]:
-        return "reward", -loss
+        return "reward", 0.0 - loss  # of which the least is 0, not -0
 
     def evaluate(self, weights: Float32Array, *, threads: int) -> dict[str, float]:  # noqa: ARG002
         if not self._held_out:
@@ -105,13 +159,13 @@ class RewardTask(ModuleTask):
         return {"reward": judge.mean(self._held_out, self._written(weights, self._held_out))}
 
     def texts(self, weights: Float32Array, prompts: Sequence[str]) -> list[tuple[str, str]]:
-        given = list(prompts) or self._held_out or self._prompts[: self.batch_size]
+        given = list(prompts) or self._held_out or self._prompts[: self.batch_size_by_losses]
         judge = _Judge(self._reward, self.tokenizer)
         return [(prompt, judge.text_of(one)) for prompt, one in zip(given, self._written(weights, given), strict=True)]
 
     def _written(self, weights: Float32Array, prompts: Sequence[str]) -> list[list[int]]:
         """The tokens that unperturbed weights write after each prompt."""
-        _, write = self._write
+        write = self._own_write or self._writer(0.0)
         found: list[list[int]] = []
         with self.computing():
             self.load(weights)
@@ -120,9 +174,8 @@ class RewardTask(ModuleTask):
                 found += write(self.model, tokens[0].to(self.device), is_text[0].to(self.device)).tolist()
         return found
 
-    @cached_property
-    def _write(self) -> tuple[Write, Write]:
-        return self._writers(self.tokenizer)
+    def _writer(self, temperature: float) -> CausalWriter:
+        return CausalWriter(new_tokens=self._new_tokens, temperature=temperature, end=end_of(self.tokenizer))
 
     def _encoded(self, prompts: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
         padding = getattr(self.tokenizer, "pad_token_id", None)
@@ -204,10 +257,12 @@ def reward(
 ) -> RewardTask:
     """A task that tunes a causal language model of Hugging Face by a reward for the texts that it writes.
 
-    `reward(prompt, text)` gives a number, higher is better. Members of a group write after the same `batch_size`
-    prompts; at a `temperature` above 0 they also draw the same random numbers. The unperturbed model is judged on the
+    `reward(prompt, text)` gives a number, higher is better. A run measures gradients of how likely texts are, each
+    weighed by its reward: a group writes four texts after each of `batch_size` prompts, at the `temperature`, or at 1
+    where that is 0. Where losses of perturbed models are measured, the members of a group write a text after each of
+    these prompts; at a temperature above 0 they draw the same random numbers. The unperturbed model is judged on the
     prompts in `held_out`, always with its most likely tokens. The tokenizer may also be a function that makes
-    one. Any other module can be used with a `write` of its own.
+    one. Any other module can be used with a `write` of its own, by losses.
 
     Raises:
         ValueError: there is no prompt, nothing is to be written, the temperature is negative, or a function takes other
@@ -222,24 +277,17 @@ def reward(
             f"got {len(prompts)} prompts, new_tokens {new_tokens}, temperature {temperature}"
         )
 
-    def writers(tokenizer: HuggingFaceTokenizer) -> tuple[Write, Write]:
-        if write is not None:
-            return write, write
-        end = end_of(tokenizer)
-        return (
-            CausalWriter(new_tokens=new_tokens, temperature=temperature, end=end),
-            CausalWriter(new_tokens=new_tokens, temperature=0.0, end=end),
-        )
-
     return RewardTask(
         model,
         reward,
         prompts,
         tokenizer=tokenizer,
-        writers=writers,
+        new_tokens=new_tokens,
+        temperature=temperature,
+        write=write,
         batch_size=batch_size,
         train=train,
         held_out=held_out,
         scales=scales,
-        settings={**SETTINGS, **named_values("settings", settings)},
+        settings=settings,
     )

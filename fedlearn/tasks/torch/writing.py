@@ -48,7 +48,7 @@ class CausalWriter:
         is_over = torch.zeros_like(prompts[:, 0], dtype=torch.bool)
         for _ in range(self._new_tokens):
             try:
-                logits = _read(model, tokens, is_text, cache)
+                logits = _read(model, tokens, is_text, cache)[:, -1]
             except IndexError as error:
                 raise ValueError(_too_long(model, prompts, n_new=self._new_tokens)) from error
             newest = self._choose(logits)
@@ -61,6 +61,19 @@ class CausalWriter:
         missing = self._new_tokens - len(written)
         return torch.stack([*written, *[torch.zeros_like(written[0])] * missing], 1)
 
+    def log_probabilities(self, model: nn.Module, prompts: Tensor, is_text: Tensor, written: Tensor) -> Tensor:
+        """The logarithms [texts] of the probabilities with which this writer draws the tokens `written` [texts, n]
+        after the prompts, up to their end tokens. It must have a temperature above 0."""
+        further = written[:, :-1]
+        tokens = torch.cat((prompts, further), 1)
+        logits = _read(model, tokens, torch.cat((is_text, torch.ones_like(further, dtype=torch.bool)), 1), None)
+        likely = (logits[:, -written.shape[1] :] / self._temperature).log_softmax(-1)
+        each = likely.gather(2, written[..., None])[..., 0]
+        if self._end is not None:
+            is_end = written == self._end
+            each = each.masked_fill(is_end.cumsum(1) > is_end, 0.0)
+        return each.sum(1)
+
     def _choose(self, logits: Tensor) -> Tensor:
         """A token for each text, from logits [texts, vocabulary]."""
         if self._temperature > 0:
@@ -71,8 +84,8 @@ class CausalWriter:
 
 
 def _read(model: nn.Module, tokens: Tensor, is_text: Tensor, cache: Any) -> Tensor:  # noqa: ANN401 (transformers' own)
-    """Logits [texts, vocabulary] after the newest tokens [texts, n]; `is_text` [texts, length] covers earlier ones
-    too."""
+    """Logits [texts, n, vocabulary] after the newest tokens [texts, n]; `is_text` [texts, length] covers earlier ones,
+    which are in the cache, too. With a cache, those after the last one alone may be given."""
     n, length = tokens.shape[1], is_text.shape[1]
     is_past = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()[-n:]
     seen = is_past & is_text[:, None, None]
@@ -82,18 +95,18 @@ def _read(model: nn.Module, tokens: Tensor, is_text: Tensor, cache: Any) -> Tens
     known = inspect.signature(model.forward).parameters
     if "attention_mask" not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
         raise _no_causal_model(f"{type(model).__name__}.forward({', '.join(known)})")
-    more = {"position_ids": places, "logits_to_keep": 1}
+    more = {"position_ids": places, **({} if cache is None else {"logits_to_keep": 1})}
     # Since 5.24, `cache` is the name of what was `past_key_values`.
     answer = model(
         tokens,
         attention_mask=mask,
-        use_cache=True,
+        use_cache=cache is not None,
         **{"cache" if "cache" in known else "past_key_values": cache},
         **{name: value for name, value in more.items() if name in known},
     )
     if not hasattr(answer, "logits"):
         raise _no_causal_model(f"{type(model).__name__}, which gives {type(answer).__name__}")
-    logits: Tensor = answer.logits[:, -1]
+    logits: Tensor = answer.logits
     return logits.float()
 
 

@@ -23,6 +23,9 @@ LEARNING_RATE = 0.003
 
 MOST_LEARNING_RATE = 0.02
 
+TUNING_SHARE = 0.05
+"""The learning rate where learning begins with good weights, as a share of the usual one."""
+
 MOST_TO_ADAM = 2.0
 """The greatest learning rate of any optimizer, as a multiple of Adam's greatest."""
 
@@ -61,7 +64,8 @@ def settle_gradients(
     if (config.server.seats or config.server.shards > 1) and not config.strategy.local_steps:
         config = config.replace({"local_steps": 1})
         chosen.append(Reason("the seats of a crew take each step together", "local_steps", "1"))
-    if config.optimizer.optimizer == "auto" and (n_hidden := sum(spec.n_hidden for spec in objective.layout.tensors)):
+    n_hidden = sum(spec.n_hidden for spec in objective.layout.tensors)
+    if config.optimizer.optimizer == "auto" and n_hidden and not objective.task.is_tuned:
         config = config.replace({"optimizer": "muon"})
         what = "a hidden matrix" if n_hidden == 1 else f"{n_hidden} hidden matrices"
         chosen.append(Reason(f"the model has {what}", "optimizer", "muon"))
@@ -108,6 +112,11 @@ def _with_rate(
     # An optimizer that begins far above Adam's rate has less far to go: at 7 times Adam's a classifier overshoots.
     most = MOST_LEARNING_RATE * min(optimizer.rate_to_adam, MOST_TO_ADAM)
     of_matrices = min(LEARNING_RATE * optimizer.rate_to_adam * math.sqrt(config.strategy.population_limit), most)
+    if objective.task.is_tuned:
+        rate, most = (TUNING_SHARE * each / _wider(objective.layout) for each in (of_matrices, most))
+        why = "good weights are tuned by small steps, the smaller the wider a model is"
+        config = config.replace({"learning_rate": rate, "max_learning_rate": most})
+        return config, (*chosen, Reason(why, "learning_rate", f"{rate:.3g}"))
     shorter = (USUAL_STEPS / n_steps) ** (1 / 3) if n_steps else 1.0
     most *= min(shorter, 1.0)
     rate = min(of_matrices * shorter, most)
@@ -118,7 +127,7 @@ def _with_rate(
     width = _width(objective.layout)
     first = {"learning_rate": of_matrices}
     if "matrix_rate" in usual and config.get("matrix_rate") == usual["matrix_rate"] and width:
-        wider = min(max(width, USUAL_WIDTH), MOST_WIDTH) / USUAL_WIDTH
+        wider = _wider(objective.layout)
         first = {"learning_rate": of_matrices / wider, "matrix_rate": usual["matrix_rate"] * wider}
         rate, most = rate / wider, most / wider
         if rate != of_matrices:
@@ -143,6 +152,11 @@ def _with_rate(
         many = f"{USUAL * factor:,.0f} such steps at once"
         why = f"{factor:.3g} times what suits most networks: the loss is least after {many}"
     return config, (*chosen, Reason(why, "learning_rate", f"{factor * rate:.3g}"))
+
+
+def _wider(layout: ParameterLayout) -> float:
+    """How many times as wide as usual a model is, 1 to MOST_WIDTH / USUAL_WIDTH."""
+    return min(max(_width(layout), USUAL_WIDTH), MOST_WIDTH) / USUAL_WIDTH
 
 
 def _width(layout: ParameterLayout) -> float:

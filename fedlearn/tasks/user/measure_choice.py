@@ -46,8 +46,7 @@ def choose_measure(config: RunConfig, objective: TaskObjective, data: Columns) -
         return _losses(config, str(error))
     if wanted == "gradients":
         return config, ()
-    reason = Reason("PyTorch differentiates the loss by all that it depends on", "measure", "gradients")
-    return config.replace({"measure": "gradients"}), (reason,)
+    return config.replace({"measure": "gradients"}), (Reason(objective.task.gradient_reason, "measure", "gradients"),)
 
 
 def _losses(config: RunConfig, why: str) -> tuple[RunConfig, Reasons]:
@@ -80,6 +79,8 @@ def parts_without_gradient(objective: TaskObjective, data: Columns) -> list[str]
     found = objective.first_gradient(weights, data)
     if not np.isfinite(found.losses).all():
         raise NoGradientError("the gradient at the initial weights is not finite")
+    if not found.total.any() and objective.task.is_tuned:
+        return []  # as of a reward that few texts get
     if not found.total.any():
         raise NoGradientError("the gradient at the initial weights is zero")
     silent = [name for name, part in objective.layout.split(found.total).items() if not part.any()]

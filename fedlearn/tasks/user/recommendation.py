@@ -15,7 +15,7 @@ from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.tasks.task import ROWS_BY_LOSSES
 from fedlearn.tasks.user.first_step import SHARE_OF_BEST, longer_by_losses
-from fedlearn.tasks.user.gradient_settings import settle_gradients, with_deadline
+from fedlearn.tasks.user.gradient_settings import TUNING_SHARE, settle_gradients, with_deadline
 from fedlearn.tasks.user.measure_choice import choose_measure
 from fedlearn.tasks.user.task_objective import TaskObjective
 
@@ -23,6 +23,9 @@ GROUP_SIZE = 32
 SIGMA = 0.02
 LEARNING_RATE = 0.01
 """Adam's."""
+
+TUNING_SIGMA = 0.003
+"""The deviation of noise where learning begins with good weights."""
 
 STEP_S = 0.2
 """Seconds of one machine's trials; a population may grow to GROWTH times as many."""
@@ -64,8 +67,11 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     is_rate_open = not config.optimizer.learning_rate
     usual = objective.task.usual_population
     optimizer = OPTIMIZERS[optimizer_name(config.optimizer.optimizer)]
-    sigma = config.strategy.sigma or SIGMA
+    sigma, rate = config.strategy.sigma or SIGMA, LEARNING_RATE
     why = "a starting point for networks with weights of about 0.1 to 1"
+    if objective.task.is_tuned:
+        sigma, rate = config.strategy.sigma or TUNING_SIGMA, TUNING_SHARE * LEARNING_RATE
+        why = "good weights are tuned by small steps"
     # A loss may take an hour: it is not asked for twice where the size of a step is given, and counts as noisy then.
     may_be_noisy = is_correlated and (config.strategy.population_limit > 0 or _is_noisy(objective))
     if is_correlated:
@@ -75,7 +81,7 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     for key, value in (
         ("group_size", _group_size(config.strategy, usual, usual if is_correlated else GROUP_SIZE)),
         ("sigma", sigma),
-        ("learning_rate", optimizer.rate_to_sigma * sigma or LEARNING_RATE * optimizer.rate_to_adam),
+        ("learning_rate", optimizer.rate_to_sigma * sigma or rate * optimizer.rate_to_adam),
     ):
         if not config.get(key):
             config = config.replace({key: value})
@@ -95,7 +101,7 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
             config, objective, members_per_s, is_group_open=is_group_open, may_be_noisy=may_be_noisy
         )
         reasons += own
-    if is_rate_open and not usual and not optimizer.searches:
+    if is_rate_open and not (usual or optimizer.searches or objective.task.is_tuned):
         config, reasons = _with_longer_steps(config, objective, data, members_per_s, reasons)
     if not config.strategy.time_per_step:
         config = with_deadline(config, config.strategy.population_limit / members_per_s, reasons)

@@ -82,6 +82,7 @@ def test_a_loss_is_the_mean_reward_negated() -> None:
         prompts = [["a", "bcd"], ["dd", "ab"]][member // 6]
         assert found[member] == pytest.approx(-judged(tensors["table.weight"], prompts), abs=1e-6)
     assert mine.show(-0.5) == ("reward", 0.5)
+    assert str(mine.show(0.0)[1]) == "0.0"
     assert mine.least_groups == 4  # since a group has few prompts
 
 

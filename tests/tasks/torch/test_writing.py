@@ -147,10 +147,39 @@ def test_more_tokens_than_the_model_has_positions_for_are_refused() -> None:
 
 def test_texts_that_ended_earlier_stay_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([[7, 1], [2, 7], [3, 3]])
-    monkeypatch.setattr(writing, "_read", lambda *_: nn.functional.one_hot(torch.tensor(next(answers)), 8).float())
+
+    def read(*_: object) -> Tensor:
+        return nn.functional.one_hot(torch.tensor(next(answers)), 8).float()[:, None]
+
+    monkeypatch.setattr(writing, "_read", read)
     prompts = torch.ones(2, 1, dtype=torch.int64)
     written = CausalWriter(new_tokens=3, temperature=0.0, end=7)(nn.Identity(), prompts, prompts.bool())
     assert written.tolist() == [[7, 2, 0], [1, 7, 0]]
+
+
+@torch.no_grad()
+def test_texts_are_as_likely_as_their_tokens_up_to_the_end() -> None:
+    model, end, temperature = model_of("GPT2"), 7, 1.5
+    (tokens,), (is_text,) = padded([PROMPTS], 0)
+    written = torch.tensor([[2, end, 9, end, 1], [end, 4, 4, 4, 4], [1, 2, 3, 4, 5]])
+    found = CausalWriter(new_tokens=5, temperature=temperature, end=end).log_probabilities(
+        model, tokens, is_text, written
+    )
+
+    def likely(prompt: list[int], text: list[int]) -> float:
+        total = 0.0
+        for number, token in enumerate(text):
+            logits = model(torch.tensor([prompt + text[:number]])).logits[0, -1]
+            total += float((logits / temperature).log_softmax(-1)[token])
+        return total
+
+    texts = [[2, end], [end], [1, 2, 3, 4, 5]]
+    expected = [likely(prompt, text) for prompt, text in zip(PROMPTS, texts, strict=True)]
+    assert found.tolist() == pytest.approx(expected, abs=1e-4)
+    whole = CausalWriter(new_tokens=5, temperature=temperature, end=None)
+    ends = whole.log_probabilities(model, tokens, is_text, written)
+    assert float(ends[2]) == pytest.approx(float(found[2]), abs=1e-6)
+    assert bool((ends[:2] < found[:2] - 0.1).all())
 
 
 def test_prompts_are_padded_on_the_left_to_the_longest_of_all_groups() -> None:

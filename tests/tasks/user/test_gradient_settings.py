@@ -209,6 +209,26 @@ def test_matrices_decay_less_where_steps_are_longer() -> None:
     assert far.optimizer.weight_decay == pytest.approx(0.1 / factor**0.5)
 
 
+class Tuned(Far):
+    """A task that begins with good weights."""
+
+    hidden = ONE_HIDDEN
+    is_tuned = True
+
+
+@pytest.mark.parametrize(("width", "rate", "most"), [(8, 0.0003, 0.001), (64, 0.0003, 0.001), (256, 7.5e-5, 2.5e-4)])
+def test_good_weights_are_tuned_by_small_steps_of_adam(width: int, rate: float, most: float) -> None:
+    Tuned.n_groups.clear()
+    config, reasons = settled_shapes(Tuned, {"x": (width, 512)}, steps=125)
+    assert strategy_of(config).optimizer.slots == ("first_moment", "second_moment")
+    assert config.optimizer.learning_rate == pytest.approx(rate)
+    assert config.optimizer.max_learning_rate == pytest.approx(most)
+    assert config.strategy.restarts == 0
+    why = "good weights are tuned by small steps, the smaller the wider a model is"
+    assert str(reasons[-1]) == f"learning_rate = {rate:.3g}: {why}"
+    assert Tuned.n_groups == [1]  # no longer step is tried
+
+
 def test_no_step_is_tried_where_the_rate_is_given() -> None:
     Far.n_groups.clear()
     settled(Far, measure="gradients", learning_rate=0.1)

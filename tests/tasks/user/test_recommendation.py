@@ -95,6 +95,22 @@ def test_steps_are_longer_where_there_is_far_to_go_and_trials_are_quick(
         assert len(said) == ("learning_rate" not in given)
 
 
+class Tuned(Distant):
+    """One whose weights are good."""
+
+    is_tuned = True
+
+
+def test_good_weights_are_tuned_by_small_noise_and_steps() -> None:
+    task = Tuned({"x": np.zeros(3, dtype=np.float32)}, DATA)
+    config, reasons = settle(SCHEMA.build(PLACED), TaskObjective(task, seed=1), DATA, lambda *_: 1000.0)
+    assert (config.strategy.sigma, config.optimizer.learning_rate) == (0.003, 0.0005)
+    assert "sigma = 0.003: good weights are tuned by small steps" in map(str, reasons)
+    assert not task.batches  # no longer step is tried
+    given = settle(SCHEMA.build(PLACED | {"sigma": 0.01}), TaskObjective(task, seed=1), DATA, lambda *_: 1000.0)[0]
+    assert (given.strategy.sigma, given.optimizer.learning_rate) == (0.01, 0.0005)
+
+
 def test_a_plain_function_has_the_steps_that_were_tried_for_functions() -> None:
     far = function(lambda arrays: abs(arrays["x"].mean() - 10.0), {"x": np.zeros(3)}, covariance=False)
     config, _ = settle(SCHEMA.build(PLACED | dict(far.settings)), TaskObjective(far, seed=1), {}, lambda *_: 1e4)
