@@ -12,10 +12,11 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedlearn.es.layout import Float32Array
@@ -24,6 +25,7 @@ from fedlearn.tasks.signatures import calling_line, check_takes
 from fedlearn.tasks.task import Batch, LossGradients, Members, NoGradientError, Setting
 from fedlearn.tasks.torch.members.members import TorchMembers
 from fedlearn.tasks.torch.module_task import Model, ModuleTask, Train
+from fedlearn.tasks.torch.seeds import seeded
 from fedlearn.tasks.torch.writing import CausalWriter, HuggingFaceTokenizer, padded
 
 TEXTS_PER_PROMPT = 4
@@ -124,30 +126,36 @@ class RewardTask(ModuleTask):
     def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
         if not self.is_differentiable:
             raise NoGradientError("how likely a text is that write= gives is not known")
-        rows = batch.rows["prompt"]
-        groups = [Batch({"prompt": rows[[group]]}, (seed,)) for group, seed in enumerate(batch.seeds)]
-        found = [self.gradients_of(self._policy_loss, weights, group) for group in groups]
+        found = [
+            self._gradient_of_group(weights, rows, seed)
+            for rows, seed in zip(batch.rows["prompt"], batch.seeds, strict=True)
+        ]
         return LossGradients(
             np.concatenate([each.losses for each in found]), np.sum([each.total for each in found], axis=0)
         )
 
-    def _policy_loss(self, rows: Mapping[str, Tensor]) -> Tensor:
+    def _gradient_of_group(self, weights: Float32Array, rows: NDArray[Any], seed: int) -> LossGradients:
         """Minus the mean reward of some texts after each prompt, with the derivative of what the mean would be of all.
 
-        Of so many rows as there are texts, one for each prompt counts.
+        Of so many rows as there are texts, one for each prompt counts. Texts are judged before PyTorch records, so that
+        an error of the reward is no missing derivative.
         """
-        numbers = rows["prompt"][::TEXTS_PER_PROMPT].tolist()
-        prompts = [self._prompts[number] for number in numbers for _ in range(TEXTS_PER_PROMPT)]
+        prompts = [self._prompts[int(row)] for row in rows[::TEXTS_PER_PROMPT] for _ in range(TEXTS_PER_PROMPT)]
         tokens, is_text = (given[0].to(self.device) for given in self._encoded([prompts]))
         writer, judge = self._writer(self._drawn_at), _Judge(self._reward, self.tokenizer)
-        with torch.no_grad():
-            written = writer(self.model, tokens, is_text)
-        rewards = torch.tensor([judge(prompt, text) for prompt, text in zip(prompts, written.tolist(), strict=True)])
-        by_prompt = rewards.reshape(-1, TEXTS_PER_PROMPT)
-        others = (by_prompt.sum(1, keepdim=True) - by_prompt) / (TEXTS_PER_PROMPT - 1)
-        likely = writer.log_probabilities(self.model, tokens, is_text, written)
-        weighed = ((by_prompt - others).flatten().to(likely) * likely).mean()
-        return weighed.detach() - weighed - rewards.mean()
+        with seeded(seed, self.device):
+            with self.computing():
+                self.load(weights)
+                written = writer(self.model, tokens, is_text)
+            rewards = [judge(prompt, text) for prompt, text in zip(prompts, written.tolist(), strict=True)]
+        advantages, mean = _advantages(rewards), float(torch.tensor(rewards, dtype=torch.float64).mean())
+
+        def loss(_: Mapping[str, Tensor]) -> Tensor:
+            likely = writer.log_probabilities(self.model, tokens, is_text, written)
+            weighed = (advantages.to(likely) * likely).mean()
+            return weighed.detach() - weighed - mean
+
+        return self.gradients_of(loss, weights, Batch({}, (seed,)), draws=False)
 
     def show(self, loss: float) -> tuple[str, float]:
         return "reward", 0.0 - loss  # of which the least is 0, not -0
@@ -180,6 +188,15 @@ class RewardTask(ModuleTask):
     def _encoded(self, prompts: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
         padding = getattr(self.tokenizer, "pad_token_id", None)
         return padded([[self.tokenizer.encode(text) for text in group] for group in prompts], padding or 0)
+
+
+def _advantages(rewards: Sequence[float]) -> Tensor:
+    """The reward of each text less the mean of the others after its prompt, which is exactly 0 where all are alike: an
+    optimizer such as Adam would make whole steps of what rounding leaves."""
+    by_prompt = torch.tensor(rewards, dtype=torch.float64).reshape(-1, TEXTS_PER_PROMPT)
+    apart = by_prompt - by_prompt[:, :1]
+    others = (apart.sum(1, keepdim=True) - apart) / (TEXTS_PER_PROMPT - 1)
+    return (apart - others).flatten().float()
 
 
 @final

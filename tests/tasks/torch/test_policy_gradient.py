@@ -119,6 +119,29 @@ def test_rewards_that_are_alike_teach_nothing() -> None:
     assert found.losses.tolist() == [-4.5]
 
 
+def test_rewards_that_are_alike_teach_nothing_by_rounding() -> None:
+    mine = task(lambda prompt, text: -1.7)  # noqa: ARG005 (as rewards are called)
+    found = mine.loss_gradients(flat_weights(mine.tensors), batch([[0, 2]], (1,)))
+    assert not found.total.any()
+
+
+def test_small_differences_of_great_rewards_count() -> None:
+    def gradient(offset: float) -> Float32Array:
+        mine = task(lambda prompt, text: offset + count(prompt, text))
+        return mine.loss_gradients(flat_weights(mine.tensors), batch([[0, 2]], (1,))).total
+
+    assert np.allclose(gradient(2.0**30), gradient(0.0), atol=1e-6)
+
+
+def test_an_error_of_the_reward_is_no_missing_derivative() -> None:
+    def fail(prompt: str, text: str) -> float:
+        raise RuntimeError(f"no answer about {prompt}{text[:0]}")
+
+    mine = task(fail)
+    with pytest.raises(RuntimeError, match="no answer about ab"):
+        mine.loss_gradients(flat_weights(mine.tensors), batch([[0, 2]], (1,)))
+
+
 def test_a_reward_that_is_not_finite_does_not_count() -> None:
     mine = task(lambda prompt, text: float("nan"))  # noqa: ARG005 (as rewards are called)
     weights = flat_weights(mine.tensors)
