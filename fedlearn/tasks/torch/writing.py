@@ -64,15 +64,18 @@ class CausalWriter:
     def log_probabilities(self, model: nn.Module, prompts: Tensor, is_text: Tensor, written: Tensor) -> Tensor:
         """The logarithms [texts] of the probabilities with which this writer draws the tokens `written` [texts, n]
         after the prompts, up to their end tokens. It must have a temperature above 0."""
+        is_end = written == (-1 if self._end is None else self._end)
+        counts = is_end.cumsum(1) <= is_end
+        n = int(counts.any(0).sum())  # texts may all have ended long before
+        written, counts = written[:, :n], counts[:, :n]
         further = written[:, :-1]
         tokens = torch.cat((prompts, further), 1)
-        logits = _read(model, tokens, torch.cat((is_text, torch.ones_like(further, dtype=torch.bool)), 1), None)
-        likely = (logits[:, -written.shape[1] :] / self._temperature).log_softmax(-1)
+        is_text = torch.cat((is_text, torch.ones_like(further, dtype=torch.bool)), 1)
+        # Logits of a large vocabulary after each token of a long prompt would be most of the memory.
+        logits = _read(model, tokens, is_text, None, n_last=n)[:, -n:]
+        likely = (logits / self._temperature).log_softmax(-1)
         each = likely.gather(2, written[..., None])[..., 0]
-        if self._end is not None:
-            is_end = written == self._end
-            each = each.masked_fill(is_end.cumsum(1) > is_end, 0.0)
-        return each.sum(1)
+        return each.masked_fill(~counts, 0.0).sum(1)
 
     def _choose(self, logits: Tensor) -> Tensor:
         """A token for each text, from logits [texts, vocabulary]."""
@@ -83,9 +86,16 @@ class CausalWriter:
         return logits.argmax(-1)
 
 
-def _read(model: nn.Module, tokens: Tensor, is_text: Tensor, cache: Any) -> Tensor:  # noqa: ANN401 (transformers' own)
-    """Logits [texts, n, vocabulary] after the newest tokens [texts, n]; `is_text` [texts, length] covers earlier ones,
-    which are in the cache, too. With a cache, those after the last one alone may be given."""
+def _read(
+    model: nn.Module,
+    tokens: Tensor,
+    is_text: Tensor,
+    cache: Any,  # noqa: ANN401 (transformers' own)
+    *,
+    n_last: int = 1,
+) -> Tensor:
+    """Logits [texts, n_last or more, vocabulary] after the newest tokens [texts, n]; `is_text` [texts, length] covers
+    earlier ones, which are in the cache, too."""
     n, length = tokens.shape[1], is_text.shape[1]
     is_past = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()[-n:]
     seen = is_past & is_text[:, None, None]
@@ -95,7 +105,7 @@ def _read(model: nn.Module, tokens: Tensor, is_text: Tensor, cache: Any) -> Tens
     known = inspect.signature(model.forward).parameters
     if "attention_mask" not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
         raise _no_causal_model(f"{type(model).__name__}.forward({', '.join(known)})")
-    more = {"position_ids": places, **({} if cache is None else {"logits_to_keep": 1})}
+    more = {"position_ids": places, "logits_to_keep": n_last}
     # Since 5.24, `cache` is the name of what was `past_key_values`.
     answer = model(
         tokens,

@@ -148,7 +148,7 @@ def test_more_tokens_than_the_model_has_positions_for_are_refused() -> None:
 def test_texts_that_ended_earlier_stay_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([[7, 1], [2, 7], [3, 3]])
 
-    def read(*_: object) -> Tensor:
+    def read(*_: object, **__: object) -> Tensor:
         return nn.functional.one_hot(torch.tensor(next(answers)), 8).float()[:, None]
 
     monkeypatch.setattr(writing, "_read", read)
@@ -180,6 +180,22 @@ def test_texts_are_as_likely_as_their_tokens_up_to_the_end() -> None:
     ends = whole.log_probabilities(model, tokens, is_text, written)
     assert float(ends[2]) == pytest.approx(float(found[2]), abs=1e-6)
     assert bool((ends[:2] < found[:2] - 0.1).all())
+
+
+@torch.no_grad()
+def test_the_likelihood_of_a_text_is_read_up_to_the_last_end_alone() -> None:
+    model, end = model_of("Llama"), 7
+    (tokens,), (is_text,) = padded([PROMPTS], 0)
+    written = torch.tensor([[2, end, 0, 0, 0], [end, 4, 0, 0, 0], [1, 2, end, 0, 0]])
+    read: list[tuple[int, int]] = []
+
+    def remember(_: nn.Module, given: tuple[Tensor], answer: Any) -> None:  # noqa: ANN401 (transformers' own)
+        read.append((given[0].shape[1], answer.logits.shape[1]))
+
+    with_hook = model.register_forward_hook(remember)
+    CausalWriter(new_tokens=5, temperature=1.0, end=end).log_probabilities(model, tokens, is_text, written)
+    with_hook.remove()
+    assert read == [(tokens.shape[1] + 2, 3)]
 
 
 def test_prompts_are_padded_on_the_left_to_the_longest_of_all_groups() -> None:
