@@ -93,7 +93,7 @@ def settle(config: RunConfig, objective: TaskObjective, data: Columns, measure: 
     if objective.task.data and (rows := objective.batch_size) > ROWS_BY_LOSSES:
         why = f"a loss is of {rows} rows (batch_size); by losses of about {ROWS_BY_LOSSES} most is learned"
         reasons.append(Reason(why, "measure", "losses"))
-    elif objective.batch_size == objective.task.batch_size_by_losses:
+    elif objective.batch_size == objective.task.batch_size_by_losses and not objective.task.is_tuned:
         why = f"a loss is of {objective.batch_size} rows, since one of more is one number, too; batch_size changes that"
         reasons.append(Reason(why, "measure", "losses"))
     if not config.strategy.population_limit:

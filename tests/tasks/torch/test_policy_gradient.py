@@ -171,12 +171,27 @@ def test_a_run_takes_small_steps_along_gradients() -> None:
     assert config.strategy.restarts == 0
 
 
+def test_a_first_text_whose_reward_is_not_finite_does_not_decide_what_is_measured() -> None:
+    asked: list[str] = []
+
+    def judge(prompt: str, text: str) -> float:
+        asked.append(text)
+        return float("nan") if len(asked) == 1 else count(prompt, text)
+
+    mine = task(judge)
+    given = SCHEMA.build({"perturb": "weights", "head": "perturbed"})
+    with pytest.warns(RuntimeWarning, match="reward: expected a finite number"):
+        config, _ = settle(given, TaskObjective(mine, seed=1), mine.data, _speed)
+    assert config.strategy.measure == "gradients"
+
+
 def test_whoever_names_noise_has_losses_compared() -> None:
     mine = task()
     objective = TaskObjective(mine, seed=1)
     given = {"perturb": "weights", "head": "perturbed", "sigma": 0.006}
     config, reasons = settle(SCHEMA.build(given), objective, mine.data, _speed)
     assert "measure = losses: sigma = 0.006 goes with noise" in map(str, reasons)
+    assert not [reason for reason in map(str, reasons) if "a loss is of" in reason]
     assert config.optimizer.learning_rate == pytest.approx(0.0005)
 
 
