@@ -54,5 +54,7 @@ def check_identity(own: Mapping[str, str], servers: Mapping[str, str]) -> None:
 def _tensors_hash(task: Task) -> bytes:
     """The hash (16 bytes) of names, shapes, scales and masks of trained tensors, and of the columns behind the
     masks."""
-    described = (task.layout, sorted(task.reads.items()), task.batch_size)
+    # How many texts a reward compares is no part of a task: runs of losses go on that began without gradients.
+    batch_size = task.batch_size_by_losses if task.is_tuned else task.batch_size
+    described = (task.layout, sorted(task.reads.items()), batch_size)
     return blake3(msgspec.json.encode(described)).digest(_HASH_BYTES)

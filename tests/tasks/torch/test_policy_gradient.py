@@ -14,6 +14,7 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.tasks.task import Batch, NoGradientError, flat_weights
 from fedlearn.tasks.torch.reward import TEXTS_PER_PROMPT, RewardTask, reward
+from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.tasks.user.recommendation import settle
 from fedlearn.tasks.user.task_objective import TaskObjective
 from tests.tasks.user.sloping import SCHEMA
@@ -203,6 +204,14 @@ def test_what_another_function_writes_has_no_gradient() -> None:
     assert (mine.batch_size, mine.is_differentiable) == (2, False)
     with pytest.raises(NoGradientError, match="how likely a text is that write= gives is not known"):
         mine.loss_gradients(flat_weights(mine.tensors), batch([[0, 1]], (1,)))
+
+
+def test_a_run_that_began_by_losses_alone_may_go_on() -> None:
+    def write(model: nn.Module, tokens: Tensor, is_text: Tensor) -> Tensor:  # noqa: ARG001 (as writers are called)
+        return tokens[:, -1:]
+
+    hashes = {NamedTask(each, "t.py:task", b"").identity["tensors"] for each in (task(), task(write=write))}
+    assert len(hashes) == 1
 
 
 @pytest.mark.parametrize("seed", [1, 4])  # by 4 none of the first texts is rewarded
