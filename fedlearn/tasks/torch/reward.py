@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -187,7 +188,11 @@ class RewardTask(ModuleTask):
 
     def _encoded(self, prompts: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
         padding = getattr(self.tokenizer, "pad_token_id", None)
-        return padded([[self.tokenizer.encode(text) for text in group] for group in prompts], padding or 0)
+        encoded = [[self.tokenizer.encode(text) for text in group] for group in prompts]
+        for text, its in zip(chain(*prompts), chain(*encoded), strict=True):
+            if not len(its):
+                raise ValueError(f"prompts: expected texts of a token or more, got none for {_shown(text)}")
+        return padded(encoded, padding or 0)
 
 
 def _advantages(rewards: Sequence[float]) -> Tensor:

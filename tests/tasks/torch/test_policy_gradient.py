@@ -214,6 +214,12 @@ def test_a_run_that_began_by_losses_alone_may_go_on() -> None:
     assert len(hashes) == 1
 
 
+def test_a_prompt_without_tokens_is_refused() -> None:
+    mine = task()
+    with pytest.raises(ValueError, match="prompts: expected texts of a token or more, got none for ''"):
+        mine.texts(flat_weights(mine.tensors), ["ab", ""])
+
+
 @pytest.mark.parametrize("seed", [1, 4])  # by 4 none of the first texts is rewarded
 def test_a_run_learns_what_is_rewarded(seed: int) -> None:
     def count_d(prompt: str, text: str) -> float:
