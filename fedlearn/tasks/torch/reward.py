@@ -213,12 +213,17 @@ class _Watched:
         self._made_at, self._has_warned = calling_line(), False
 
     def __call__(self, prompt: str, text: str) -> float:
-        found = float(self._reward(prompt, text))
+        given: object = self._reward(prompt, text)
+        try:
+            found = float(given)  # type: ignore[arg-type]  # whatever can't be one says so
+        except (TypeError, ValueError) as error:
+            what = f"{type(given).__name__} for the text {_shown(text)} after the prompt {_shown(prompt)}"
+            raise ValueError(f"reward: expected a number, got {what}; return one") from error
         if not (math.isfinite(found) or self._has_warned):
             self._has_warned = True
             self._made_at.warn(
                 f"reward: expected a finite number, got {found} for the text {_shown(text)} after the prompt "
-                f"{_shown(prompt)}; members that write such a text do not count, and a mean over held-out prompts is "
+                f"{_shown(prompt)}; what writes such a text does not count, and a mean over held-out prompts is "
                 "not finite, either; let the reward give a low number in its place"
             )
         return found

@@ -166,3 +166,9 @@ def test_texts_follow_prompts_that_are_given_or_held_out_up_to_their_end() -> No
     assert task(held_out=["a", "dd", "cb"]).texts(weights, []) == [("a", "be"), ("dd", "ddd"), ("cb", "e")]
     assert task(held_out=["a"]).texts(weights, ["d"]) == [("d", "ddd")]
     assert task().texts(weights, []) == [("a", "be"), ("bcd", "ddd")]
+
+
+def test_a_reward_that_is_no_number_is_refused() -> None:
+    mine = reward(Writer, lambda prompt, text: None, PROMPTS, tokenizer=Letters(), write=write, held_out=["ab"])  # type: ignore[arg-type,return-value]  # noqa: ARG005
+    with pytest.raises(ValueError, match=r"reward: expected a number, got NoneType for the text '.*' after .*'ab'"):
+        mine.evaluate(flat_weights(mine.tensors), threads=1)
