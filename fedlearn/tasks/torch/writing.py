@@ -40,8 +40,15 @@ class CausalWriter:
         Tokens after an end token have no meaning; once all texts have ended, zeros fill the rest.
 
         Raises:
-            ValueError: the model has too few positions, or no such token.
+            ValueError: the model has too few positions, or no such token, or its layers see less than a whole text.
         """
+        length, window = prompts.shape[1] + self._new_tokens, _window(model)
+        if window is not None and length > window:
+            raise ValueError(
+                f"new_tokens: expected texts within the {window} tokens that layers of the model look back, "
+                f"got prompts of up to {prompts.shape[1]} tokens and new_tokens {self._new_tokens}; ask for fewer, or "
+                "let write= be a function of yours"
+            )
         # The library is imported here, because all else needs only PyTorch.
         cache = import_module("transformers").DynamicCache()
         written, tokens = list[Tensor](), prompts
@@ -118,6 +125,15 @@ def _read(
         raise _no_causal_model(f"{type(model).__name__}, which gives {type(answer).__name__}")
     logits: Tensor = answer.logits
     return logits.float()
+
+
+def _window(model: nn.Module) -> int | None:
+    """The number of tokens that some layers of a model look back, of which the mask knows nothing; None: all do as far
+    as there are tokens."""
+    config = getattr(model, "config", None)
+    window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
+    is_used = getattr(config, "use_sliding_window", True) and (kinds is None or "sliding_attention" in kinds)
+    return window if is_used and isinstance(window, int) else None
 
 
 def _no_causal_model(received: str) -> ValueError:

@@ -27,7 +27,7 @@ PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3]]
 N_NEW = 6
 
 
-def model_of(name: str) -> nn.Module:
+def model_of(name: str, **more: Any) -> nn.Module:  # noqa: ANN401 (settings of any kind)
     torch.manual_seed(0)
     if name == "GPT2":
         config = transformers.GPT2Config(vocab_size=20, n_embd=16, n_layer=2, n_head=2, n_positions=16)
@@ -36,6 +36,7 @@ def model_of(name: str) -> nn.Module:
         sizes: dict[str, Any] = {
             "vocab_size": 20, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
             "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16, "pad_token_id": 0,
+            **more,
         }  # fmt: skip
         model = getattr(transformers, f"{name}ForCausalLM")(getattr(transformers, f"{name}Config")(**sizes))
     for parameter in model.parameters():
@@ -143,6 +144,29 @@ def test_more_tokens_than_the_model_has_positions_for_are_refused() -> None:
     write = CausalWriter(new_tokens=20, temperature=0.0, end=None)
     with pytest.raises(ValueError, match=r"new_tokens: .* positions \(16\) .* prompts of up to 2 .* new_tokens 20"):
         write(model_of("GPT2"), torch.tensor([[1, 2]]), torch.ones(1, 2, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "window"),
+    [
+        ("Mistral", {"sliding_window": 7}, 7),
+        ("Mistral", {"sliding_window": None}, None),
+        ("Qwen2", {"sliding_window": 7, "use_sliding_window": False}, None),
+        ("Qwen2", {"sliding_window": 7, "use_sliding_window": True, "max_window_layers": 1}, 7),
+        ("Gemma2", {"sliding_window": 7, "head_dim": 8}, 7),
+    ],
+)
+def test_texts_are_no_longer_than_layers_look_back(name: str, more: dict[str, Any], window: int | None) -> None:
+    model = model_of(name, **more)
+    prompts = torch.tensor([[1, 2]])
+    write = partial(CausalWriter, temperature=0.0, end=None)
+    with torch.no_grad():
+        assert write(new_tokens=5)(model, prompts, prompts.bool()).shape == (1, 5)
+        if window is None:
+            assert write(new_tokens=6)(model, prompts, prompts.bool()).shape == (1, 6)
+            return
+        with pytest.raises(ValueError, match=r"within the 7 tokens .* prompts of up to 2 tokens and new_tokens 6"):
+            write(new_tokens=6)(model, prompts, prompts.bool())
 
 
 def test_texts_that_ended_earlier_stay_ended(monkeypatch: pytest.MonkeyPatch) -> None:
