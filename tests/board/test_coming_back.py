@@ -93,10 +93,12 @@ def test_a_new_run_leaves_the_focus_where_it_is(root: Path, config: RunConfig, b
     created(config)
     said: list[str] = []
     with listening_board(root) as (_, port), page_in(browser, f"http://127.0.0.1:{port}/#2", said) as page:
+        playwright.expect(page.locator("#settings dd")).not_to_have_count(0)
         page.focus("#overlay input[value='1']")
-        page.evaluate("() => scrollTo(0, document.body.scrollHeight)")
+        page.locator("footer").scroll_into_view_if_needed()
+        playwright.expect(page.locator("#overlay")).not_to_be_in_viewport()
         created(config)
         playwright.expect(page.locator("#overlay input")).to_have_count(2)
         playwright.expect(page.locator("#overlay input[value='1']")).to_be_focused()
-        playwright.expect(page.locator("footer")).to_be_in_viewport()
+        playwright.expect(page.locator("#overlay")).not_to_be_in_viewport()
     assert said == []
