@@ -42,6 +42,7 @@ def options():
     parser.add_argument("--lr", type=float, default=0.001)
     parser.add_argument("--model_name", default="ppl_04", help="the model is written to MODEL_NAME.safetensors")
     parser.add_argument("--seats", type=int, default=0, help="ranks that hold one network between them")
+    parser.add_argument("--seed", type=int, default=0, help="of first weights, and of the order of rows")
     parser.add_argument("--port", type=int, default=55561, help="of rank 0, for activations and losses")
     return parser.parse_args()
 
@@ -72,7 +73,8 @@ def main():
     trained = serve(
         task, host=host if place.is_on_one_machine else "0.0.0.0", port=given.port, volunteers=1, seats=given.seats,
         gather=0 if given.seats else place.size, steps=given.epochs * steps_per_epoch, every=steps_per_epoch,
-        looked=evaluated, optimizer="adam", learning_rate=given.lr, learning_rate_schedule="constant", **batch.settings,
+        looked=evaluated, optimizer="adam", learning_rate=given.lr, learning_rate_schedule="constant", seed=given.seed,
+        **batch.settings,
     )  # fmt: skip
     print(f"wrote {trained.export(f'{given.model_name}.safetensors')}")
 

@@ -68,7 +68,7 @@ class Row(msgspec.Struct, frozen=True):
 
 def in_pytorch(name: str, subject: Subject, rate: float, steps: int, seed: int) -> Row:
     """Backprop in PyTorch alone."""
-    model = new_model(subject)
+    model = new_model(subject, seed)
     training = backprop(subject, model, adam(model, rate), MEMBERS * BATCH_SIZE, seed)
     for _ in range(steps):
         next(training)

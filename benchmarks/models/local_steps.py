@@ -20,7 +20,7 @@ import msgspec
 
 from benchmarks.measure import parser_of, print_tables, use_processors
 from benchmarks.models.own_model import backprop
-from benchmarks.models.subjects import BATCH_SIZE, Subject, gpt, judged
+from benchmarks.models.subjects import BATCH_SIZE, Subject, gpt, judged, new_model
 from fedlearn.config import ConfigError
 from fedlearn.library.training import configured
 from fedlearn.runs.creation import create
@@ -32,7 +32,6 @@ from fedlearn.storage.journal.journal import read_journal
 
 try:
     import torch
-    from torch import nn
 except ImportError:
     sys.exit("local_steps.py needs PyTorch: pip install 'fedlearn[torch]'")
 
@@ -115,10 +114,7 @@ def over_lines(
 
 def adam(subject: Subject, rate: float, *, volunteers: int, n_steps: int, seed: int) -> Row:
     """PyTorch's Adam with the rows of all volunteers in each step."""
-    torch.manual_seed(0)
-    make = subject.task._model
-    assert not isinstance(make, nn.Module)
-    model = make()
+    model = new_model(subject, seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(2.0 * (1.0 - step / n_steps), 1.0))
     training = backprop(subject, model, [optimizer], volunteers * BATCH_SIZE, seed)

@@ -138,7 +138,7 @@ def in_pytorch(
     falls: bool = False,
 ) -> Row:
     """PyTorch alone."""
-    model = new_model(subject)
+    model = new_model(subject, seed)
     optimizers = optimizers_of(model)
     training = backprop(subject, model, optimizers, BATCH_SIZE, seed)
     steps, watch = 0, Stopwatch(time.process_time)
@@ -220,7 +220,7 @@ def reached(
 
 def pytorch_models(subject: Subject, rate: float, seed: int) -> Iterator[nn.Module]:
     """The model before and after each step of PyTorch's Adam."""
-    model = new_model(subject)
+    model = new_model(subject, seed)
     yield model
     for _ in backprop(subject, model, adam(model, rate), BATCH_SIZE, seed):
         yield model

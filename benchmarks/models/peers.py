@@ -65,7 +65,7 @@ def fedavg_exchanges(subject: Subject, rate: float, epochs: int, seed: int) -> E
     from flwr.common import Code, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
     from flwr.server.strategy import FedAvg
 
-    model, strategy = new_model(subject), FedAvg(fit_metrics_aggregation_fn=lambda _: {})
+    model, strategy = new_model(subject, seed), FedAvg(fit_metrics_aggregation_fn=lambda _: {})
     n_rows = len(subject.task.data["label"])
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     trainings = [
@@ -97,7 +97,7 @@ def evotorch_exchanges(subject: Subject, seed: int) -> Exchanges:
     from evotorch.algorithms import PGPE
 
     logging.disable(logging.INFO)  # it tells of each problem on standard output
-    model = new_model(subject)
+    model = new_model(subject, seed)
     start = nn.utils.parameters_to_vector(model.parameters()).detach()
     data = {name: torch.as_tensor(column) for name, column in subject.task.data.items()}
     generator = torch.Generator().manual_seed(seed)

@@ -120,9 +120,9 @@ def judged(subject: Subject, model: nn.Module) -> tuple[float, float | None]:
     return loss, accuracy
 
 
-def new_model(subject: Subject) -> nn.Module:
-    """The model as it is before training."""
-    torch.manual_seed(0)
+def new_model(subject: Subject, seed: int) -> nn.Module:
+    """The model as it is before the training of a run with this seed."""
+    torch.manual_seed(seed)
     make = subject.task._model
     assert not isinstance(make, nn.Module)
     return make()

@@ -120,6 +120,9 @@ class Task(ABC):
     def tensors(self) -> Mapping[str, Float32Array]:
         """The tensors to train, with their initial values: float32, in a fixed order, equal on every machine."""
 
+    def draw_weights(self, seed: int) -> None:  # noqa: B027 (most tasks are given their initial values)
+        """Draws random initial values anew, from the seed of a run; those of seed 0 come without a call."""
+
     def members(self, weights: Float32Array, noise: Sequence[TensorNoise], *, n_groups: int) -> Members:
         """Members around `weights` [n_parameters], each with its noise: one entry per tensor of `layout`.
 

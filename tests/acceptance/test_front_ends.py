@@ -86,7 +86,7 @@ def test_the_line_of_the_documents_trains_as_it_stands(tmp_path: Path) -> None:
     steps = metrics_of(tmp_path)
     assert len(steps) == 2 * 41
     assert {step["volunteers"] for step in steps} == {3}
-    assert accuracy_after(2, said) >= 0.73  # plain Adam from the same weights: 0.71 to 0.78, by the order of rows
+    assert accuracy_after(2, said) >= 0.7  # plain Adam from the same weights: 0.706 to 0.783, by the order of rows
 
 
 def check_gang(folder: Path, said: str) -> None:
@@ -100,7 +100,7 @@ def test_torchrun_splits_a_model_over_three_seats(tmp_path: Path) -> None:
     assert len(set(re.findall(r"part \d of 3", said))) == 2, "the third is the local volunteer's, which has a log"
     check_gang(tmp_path, said)
     assert len(metrics_of(tmp_path)) == 2 * 41
-    assert accuracy_after(2, said) >= 0.73  # as three ranks with the whole network
+    assert accuracy_after(2, said) >= 0.7  # as three ranks with the whole network
 
 
 def accuracy_after(epoch: int, said: str) -> float:

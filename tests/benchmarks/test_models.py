@@ -176,6 +176,6 @@ def test_networks_of_other_kinds_give_a_loss_before_they_learn(name: str, text: 
     from benchmarks.models.subjects import judged, new_model
 
     subject = any_subject(name, Path(text).read_bytes())
-    loss, accuracy = judged(subject, new_model(subject))
+    loss, accuracy = judged(subject, new_model(subject, 1))
     assert 0.0 < loss < 1e7
     assert accuracy is None

@@ -33,19 +33,19 @@ class DefaultPolicy(ArrayPolicy):
         if n_inputs > MOST_INPUTS or n_outputs is None:
             what = "actions of a function of your own" if n_outputs is None else f"observations {[*observation_shape]}"
             raise ValueError(f"policy: expected a torch module or a function with `start` for {what}, got none")
-        random, bound = np.random.Generator(np.random.PCG64(0)), 1.0 / math.sqrt(max(n_inputs, 1))
-
-        def drawn(*shape: int) -> NDArray[np.float64]:
-            return bound * (2.0 * random.random(shape) - 1.0)
-
         super().__init__(
             {
                 "linear.weight": np.zeros((n_outputs, n_inputs)),
-                "hidden.weight": drawn(N_HIDDEN, n_inputs),
+                "hidden.weight": np.zeros((N_HIDDEN, n_inputs)),
                 "hidden.bias": np.zeros(N_HIDDEN),
                 "output.weight": np.zeros((n_outputs, N_HIDDEN)),
             }
         )
+        self.draw_weights(0)
+
+    def draw_weights(self, seed: int) -> None:
+        random, weights = np.random.Generator(np.random.PCG64(seed)), self.tensors["hidden.weight"]
+        weights[...] = (2.0 * random.random(weights.shape) - 1.0) / math.sqrt(max(weights.shape[1], 1))
 
     def forward(self, stacked: Stacked) -> Forward:
         """The policies of these members, ready for many observations."""

@@ -24,13 +24,19 @@ Layer = Callable[["torch.Tensor"], "torch.Tensor"]
 
 @final
 class ModulePolicy:
-    """A policy that is a torch module, or a function that makes one, called when first needed with a fixed seed.
+    """A policy that is a torch module, or a function that makes one, called when first needed with the run's seed.
 
     The module maps float32 [episodes, *shape of an observation] to outputs [episodes, n].
     """
 
     def __init__(self, policy: "torch.nn.Module | Callable[[], torch.nn.Module]") -> None:
-        self._policy = policy
+        self._policy, self._seed = policy, 0
+
+    def draw_weights(self, seed: int) -> None:
+        """Makes the module anew from this seed where a function makes it."""
+        if seed != self._seed:
+            self._seed = seed
+            self.__dict__.pop("module", None)
 
     @cached_property
     def module(self) -> "torch.nn.Module":
@@ -39,7 +45,7 @@ class ModulePolicy:
         policy = self._policy
         if not isinstance(policy, torch.nn.Module):
             with torch.random.fork_rng():
-                torch.manual_seed(0)
+                torch.manual_seed(self._seed)
                 policy = policy()
             if not isinstance(policy, torch.nn.Module):
                 raise ValueError(f"policy: expected a torch module or a function that makes one, got {policy!r}")
@@ -130,6 +136,9 @@ class ArrayPolicy:
         """The initial values of the tensors to train."""
         self.frozen: dict[str, NDArray[Any]] = {}
         """Arrays that are not trained: none."""
+
+    def draw_weights(self, seed: int) -> None:
+        """Draws those initial values anew that are random, from this seed; given ones are not."""
 
 
 @final

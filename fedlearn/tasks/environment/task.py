@@ -155,6 +155,10 @@ class EnvironmentTask(Task):
     def tensors(self) -> Mapping[str, Float32Array]:
         return {**self._policy.tensors, **self._measured}
 
+    def draw_weights(self, seed: int) -> None:
+        self._policy.draw_weights(seed)
+        self.__dict__.pop("tensors", None)
+
     @cached_property
     def scales(self) -> Mapping[str, float]:  # type: ignore[override]  # it is read alone
         """Scales of the noise: measured arrays are neither perturbed nor learned."""

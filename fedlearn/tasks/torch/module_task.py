@@ -14,7 +14,7 @@ from fedlearn.es.layout import Float32Array
 from fedlearn.es.noise import TensorNoise
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.signatures import check_takes, named_values
-from fedlearn.tasks.task import Batch, LossGradients, Setting, Task
+from fedlearn.tasks.task import Batch, LossGradients, Setting, Task, flat_weights
 from fedlearn.tasks.torch.devices import use_device
 from fedlearn.tasks.torch.gradients import Batching, loss_gradients
 from fedlearn.tasks.torch.hidden import hidden_matrices
@@ -28,7 +28,7 @@ from fedlearn.tasks.torch.training_mode import buffers_taken_back
 from fedlearn.tasks.torch.trees import as_tensors
 
 Model = nn.Module | Callable[[], nn.Module]
-"""A module, or a function that makes one; it is called when first needed, after `torch.manual_seed(0)`."""
+"""A module, or a function that makes one; called when first needed, after `torch.manual_seed` of a run's seed."""
 Train = Callable[[str], bool] | Sequence[str] | None
 """The parameters to train, by a predicate on names or parts of names; None trains all with `requires_grad`."""
 
@@ -50,7 +50,7 @@ class ModuleTask(Task):
             check_takes("model", model)
         self.scales, self.settings = named_values("scales", scales), named_values("settings", settings)
         self._hidden = hidden
-        self._model, self._train = model, train
+        self._model, self._train, self._seed = model, train, 0
         self.device, self._threads = torch.device("cpu"), 0
         self._plans = ExecutionPlans(self._frozen_tensors, lambda: keepers(self.model))
 
@@ -67,11 +67,34 @@ class ModuleTask(Task):
         Raises:
             Refused: the task can't train the module in its mode, or it has parameters without a shape yet.
         """
+        model = self._made()
+        self._named_at_first = _named_tensors(model)
+        return model
+
+    def draw_weights(self, seed: int) -> None:
+        if seed == self._seed:
+            return
+        self._seed = seed
+        if isinstance(self._model, nn.Module) or "model" not in self.__dict__:
+            return
+        self.load(flat_weights(self.tensors))  # since the function may give a module that it gave before
+        drawn = _named_tensors(self._made())
+        with torch.no_grad():
+            for name, tensor in self._named_at_first.items():
+                tensor.copy_(drawn[name])
+        del self.tensors
+
+    def _made(self) -> nn.Module:
+        """The module, or another one of the function that makes it.
+
+        Raises:
+            Refused: the task can't train the module in its mode, or it has parameters without a shape yet.
+        """
         if isinstance(self._model, nn.Module):
             model = self._model
         else:
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(0)
+                torch.manual_seed(self._seed)
                 model = self._model()
         if not isinstance(model, nn.Module):
             raise ValueError(
@@ -79,7 +102,6 @@ class ModuleTask(Task):
             )
         refuse_lazy(model)
         self._prepare(model)
-        self._named_at_first = _named_tensors(model)
         return model
 
     @cached_property

@@ -44,6 +44,7 @@ class GraphKind(Kind):
         self, invitation: Invitation, task: NamedTask | None, *, device: Device, max_bytes: int = UNBOUNDED
     ) -> Objective:
         if task is not None:  # it is run as a graph all the same, as by all others
+            task.task.draw_weights(invitation.seed)
             check_identity(task.identity, invitation.identity)
         try:
             return TaskObjective(received(invitation.attachment, max_bytes), seed=invitation.seed, device=device)

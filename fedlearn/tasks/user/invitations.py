@@ -31,9 +31,10 @@ def joined(named: NamedTask, invitation: Invitation, *, device: Device) -> TaskO
     Raises:
         ValueError: the copy is not the server's, or the invitation is of another version.
     """
-    check_identity(named.identity, invitation.identity)
     try:
         options = msgspec.convert(dict(invitation.options), _Options)
     except msgspec.ValidationError as error:
         raise ValueError(f"options: {error}; is this version of fedlearn older than the server's?") from error
-    return TaskObjective(named.task, seed=invitation.seed, device=device, batch_size=options.batch_size)
+    objective = TaskObjective(named.task, seed=invitation.seed, device=device, batch_size=options.batch_size)
+    check_identity(named.identity, invitation.identity)
+    return objective

@@ -110,10 +110,10 @@ class TaskKind(Kind):
         except (OSError, ValueError, RecursionError) as error:
             raise ValueError(f"{RECORD_FILE}: expected the files of the run's task, got: {error}") from error
         if task is not None:
-            changed = _changed(task, record)
             objective = TaskObjective(
                 task.task, seed=config.run.seed, device=config.volunteers.device, batch_size=record.batch_size
             )
+            changed = _changed(task, record)
             prepared, notes = _prepared(self.name, config, task, objective, blocks)
             return msgspec.structs.replace(prepared, reasons=(*changed, *notes))
         return Prepared(

@@ -40,8 +40,10 @@ class TaskObjective(Objective):
     """Runs the trials of a user's task; tasks with PyTorch run them on `device`."""
 
     def __init__(self, task: Task, *, seed: int, device: Device = "cpu", batch_size: int = 0) -> None:
-        """Groups have `batch_size` rows; 0 means the task's own number."""
+        """Groups have `batch_size` rows; 0 means the task's own number. Initial weights that are random are of
+        `seed`."""
         self.task = task
+        task.draw_weights(seed)
         self.batch_size = batch_size or task.batch_size
         self.layout = task.layout
         self.unit = task.unit

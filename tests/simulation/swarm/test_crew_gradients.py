@@ -141,7 +141,8 @@ def test_a_crew_draws_what_whoever_holds_the_whole_model_draws(tmp_path: Path, s
     whole = stage_of(run_of(tmp_path / "whole", dropping_task)).train(volunteers=1)
     crew = stage_of(run_of(tmp_path / "crew", dropping_task, seats=3)).train(volunteers=3)
     losses = [[metrics.loss for metrics in stage.swarm.metrics] for stage in (whole, crew)]
-    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    assert losses[1][0] == losses[0][0]
+    assert losses[1] == pytest.approx(losses[0], rel=5e-3)  # each rounds gradients by draws of its own
 
 
 def test_shards_of_a_vocabulary_learn_as_the_whole_does(tmp_path: Path, stage_of: StageOf) -> None:

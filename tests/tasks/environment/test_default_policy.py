@@ -65,6 +65,15 @@ def test_it_is_equal_everywhere() -> None:
     np.testing.assert_allclose(one["hidden.weight"][0, :2], [0.122502, -0.205909], atol=1e-6)
 
 
+def test_each_seed_has_hidden_units_of_its_own() -> None:
+    policy, same = DefaultPolicy((N_INPUTS,), N_OUTPUTS), DefaultPolicy((N_INPUTS,), N_OUTPUTS)
+    first = policy.tensors["hidden.weight"].copy()
+    policy.draw_weights(3)
+    assert (policy.tensors["hidden.weight"] != first).all()
+    same.draw_weights(3)
+    np.testing.assert_array_equal(policy.tensors["hidden.weight"], same.tensors["hidden.weight"])
+
+
 @pytest.mark.parametrize(
     ("shape", "n_outputs", "message"),
     [

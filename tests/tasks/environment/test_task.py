@@ -109,6 +109,23 @@ def test_a_module_is_made_once_and_equal_everywhere(chase: Callable[..., Made]) 
     assert calls == 1
 
 
+@pytest.mark.parametrize("has_module", [False, True])
+def test_each_seed_draws_a_policy_of_its_own(chase: Callable[..., Made], has_module: bool) -> None:
+    torch = pytest.importorskip("torch")
+
+    def drawn(*seeds: int) -> Float32Array:
+        task = environment(chase(), (lambda: torch.nn.Linear(2, 1)) if has_module else None)
+        found = [flat_weights(task.tensors)]
+        for seed in seeds:
+            task.draw_weights(seed)
+            found.append(flat_weights(task.tensors))
+        return found[-1]
+
+    assert (drawn(3) != drawn()).any()
+    np.testing.assert_array_equal(drawn(5, 3), drawn(3))
+    np.testing.assert_array_equal(drawn(5, 0), drawn())
+
+
 def test_what_of_a_module_is_not_learned_is_frozen(chase: Callable[..., Made]) -> None:
     torch = pytest.importorskip("torch")
     module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))

@@ -47,7 +47,7 @@ def test_a_sum_is_that_of_pytorchs_gradients_for_the_rows_of_each_group() -> Non
     nn.utils.vector_to_parameters(torch.from_numpy(weights.copy()), model.parameters())
     for first in range(3):
         each = objective.gradient_sum(weights, task.data, trials_of(1, first), threads=1)
-        assert each.losses == results.losses[first]
+        np.testing.assert_allclose(each.losses, results.losses[first], rtol=1e-6)
         seen.append(decode_estimate(objective.layout, each.estimate) / 2.0**24)
     total = decode_estimate(objective.layout, results.estimate) / 2.0**24
     np.testing.assert_allclose(total, np.sum(seen, axis=0), atol=0.05 * np.abs(total).max())

@@ -39,6 +39,43 @@ def test_a_function_makes_the_same_module_everywhere_when_it_is_needed() -> None
     assert first.model is made[0]
 
 
+def linear(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Linear(3, 2)
+
+
+def test_the_seed_of_a_run_is_that_of_first_weights() -> None:
+    drawn = task(lambda: nn.Linear(3, 2))
+    drawn.draw_weights(5)
+    expected = linear(5)
+    np.testing.assert_array_equal(drawn.tensors["weight"], expected.get_parameter("weight").detach().numpy())
+
+
+def test_another_run_of_a_task_draws_its_own_first_weights_into_the_same_module() -> None:
+    drawn = task(lambda: nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, affine=False).eval()), train=["weight"])
+    first, model = drawn.tensors, drawn.model
+    drawn.load(np.ones(6, dtype=np.float32))
+    drawn.draw_weights(5)
+    assert drawn.model is model
+    expected = linear(5)
+    np.testing.assert_array_equal(drawn.tensors["0.weight"], expected.get_parameter("weight").detach().numpy())
+    np.testing.assert_array_equal(drawn.frozen["0.bias"], expected.get_parameter("bias").detach().numpy())
+    drawn.draw_weights(0)
+    np.testing.assert_array_equal(drawn.tensors["0.weight"], first["0.weight"])
+
+
+@pytest.mark.parametrize("is_function", [False, True])
+def test_a_module_that_is_given_begins_each_run_as_it_was(is_function: bool) -> None:
+    model = linear(3)
+    drawn, before = task((lambda: model) if is_function else model), linear(3).get_parameter("weight").detach().numpy()
+    np.testing.assert_array_equal(drawn.tensors["weight"], before)
+    drawn.load(np.ones(8, dtype=np.float32))
+    drawn.draw_weights(5)
+    np.testing.assert_array_equal(drawn.tensors["weight"], before)
+    if not is_function:  # whoever has it may be using it
+        assert (model.get_parameter("weight") == 1.0).all()
+
+
 def test_a_module_is_taken_as_it_is() -> None:
     model = network()
     mine = task(model)

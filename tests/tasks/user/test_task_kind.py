@@ -14,6 +14,7 @@ from fedlearn.tasks.blocks import Columns, block_name, cut, decode_block
 from fedlearn.tasks.kind import Kind, Prepared
 from fedlearn.tasks.rnn.options import RnnOptions
 from fedlearn.tasks.task import Batch, Members
+from fedlearn.tasks.torch_graph.kind import GraphKind
 from fedlearn.tasks.user import task_kind as task_kind_module
 from fedlearn.tasks.user.named_task import NamedTask
 from fedlearn.tasks.user.record import RecordedObjective, TaskRecord
@@ -251,6 +252,33 @@ def test_a_volunteer_without_the_task_or_with_another_is_told_what_to_do() -> No
         KIND.join(invitation, None, device="cpu")
     with pytest.raises(ValueError, match="task: expected the server's source, got other ones"):
         KIND.join(invitation, named(source=b"x" * 16), device="cpu")
+
+
+class DrawnTask(CountingTask):
+    """One whose first weights and frozen tensors are random."""
+
+    def draw_weights(self, seed: int) -> None:
+        self._tensors = {"matrix": np.full((4, 3), seed, dtype=np.float32)}
+        self.frozen_arrays = {"bias": np.full(2, seed, dtype=np.float32)}
+
+
+@pytest.mark.parametrize("way", ["start", "reopen", "join"])
+def test_first_weights_are_of_the_runs_seed(way: str) -> None:
+    prepared = started(named(DrawnTask(TENSORS, DATA)))
+    objective = prepared.objective
+    if way == "reopen":
+        objective = reopened(prepared, named(DrawnTask(TENSORS, DATA))).objective
+    elif way == "join":
+        joined = KIND.join(prepared.invitation, named(DrawnTask(TENSORS, DATA)), device="cpu")
+        assert isinstance(joined, TaskObjective)
+        objective = joined
+    np.testing.assert_array_equal(objective.initial_weights(), np.full(12, 7.0, dtype=np.float32))
+
+
+def test_who_has_a_copy_of_a_shared_task_draws_its_frozen_tensors_from_the_runs_seed() -> None:
+    invitation = msgspec.structs.replace(started(named(DrawnTask(TENSORS, DATA))).invitation, kind="graph")
+    with pytest.raises(GraphError):  # of what it was sent, which is no graph
+        GraphKind().join(invitation, named(DrawnTask(TENSORS, DATA)), device="cpu")
 
 
 def test_a_server_needs_the_task_too() -> None:
