@@ -32,7 +32,7 @@ _ENOUGH = 4096
 
 @final
 class DivergenceWatch:
-    """Watches the losses of a run's steps, as one process sees them."""
+    """Watches the losses of an attempt's steps, as one process sees them."""
 
     def __init__(self) -> None:
         self._begun: tuple[float, float] | None = None

@@ -124,7 +124,11 @@ class OwnSteps:
         self._has_block = False
         clipping = self._clipping[step.population.n_local_steps]
         closed = close_step(step, self._strategy, clipping=clipping, watch=self._watch, now=now)
-        return closed if step.population.perturbation.space != "nothing" else self._judged(closed)
+        if step.population.perturbation.space == "nothing":
+            closed = self._judged(closed)
+        if closed.update.attempt is not None and closed.update.attempt.move == "anew":
+            self._watch = DivergenceWatch()  # where it begins now the loss may be much greater than it was
+        return closed
 
     def _judged(self, closed: ClosedStep) -> ClosedStep:
         """The end of a step by gradients, with what follows for its attempt."""

@@ -6,6 +6,7 @@ import pytest
 
 from fedlearn.coordination.leases.open_step import OpenStep
 from fedlearn.coordination.steps.closing import ClosedStep, StepPace
+from fedlearn.coordination.steps.divergence import PATIENCE
 from fedlearn.coordination.steps.standstill import LATE
 from fedlearn.coordination.steps.step_source import OwnSteps
 from fedlearn.es.attempts import Attempt, Attempts
@@ -187,3 +188,26 @@ def test_nobody_is_trusted_while_losses_are_alike_which_would_end_a_search(
         assert step is not None
         assert not step.lease(2).take(0, np.array(losses, dtype=np.float32), NO_ESTIMATE, 2)
         assert steps.close(step, 1.0).is_alarming is (is_alarming and strategy is search)
+
+
+def test_a_search_that_begins_elsewhere_has_not_diverged() -> None:
+    search = msgspec.structs.replace(
+        GRADIENTS,
+        perturbation=Perturbation(0.1, 0),
+        optimizer=Cma(0.1),
+        group_size=2,
+        population_limit=2,
+        attempts=Attempts(1),
+    )
+    plan = Mock(layout=LAYOUT, max_share=1.0)
+    plan.block_of.return_value = b""
+    steps, last, found = OwnSteps(plan, search), None, []
+    for number, losses in enumerate([(1.0, 2.0), *[(1.0, 1.0)] * 11, *[(100.0, 200.0)] * (PATIENCE + 5)]):
+        step = steps.open(number, last, [], pace=StepPace(9.0), first_member=0, now=0.0)
+        assert step is not None
+        n_members = step.population.limit
+        assert not step.lease(n_members).take(0, np.resize(losses, n_members).astype(np.float32), NO_ESTIMATE, 2)
+        found.append(steps.close(step, 1.0))
+        last = found[-1].update
+    assert [move for _, move in moves_of(found)].count("anew") == 1
+    assert not any(end.problem for end in found)
