@@ -97,9 +97,11 @@ class Copies:
         if not isinstance(self._make, str):
             return self._make()
         try:
-            mode = "rgb_array" if self._is_drawn else None
-            return gymnasium.make(self._make, disable_env_checker=True, render_mode=mode)
-        except (gymnasium.error.Error, ImportError) as error:
+            mode: dict[str, Any] = (
+                {"render_mode": "rgb_array"} if self._is_drawn else {}
+            )  # which some environments don't take
+            return gymnasium.make(self._make, disable_env_checker=True, **mode)
+        except (gymnasium.error.Error, ImportError, TypeError) as error:
             raise ValueError(f"env: expected a name that gymnasium can make, got {self._make!r}: {error}") from error
 
 

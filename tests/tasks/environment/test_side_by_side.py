@@ -222,3 +222,15 @@ def test_members_are_compared_without_the_survival_bonus(chase: Callable[..., Ma
     np.testing.assert_allclose(lengths, lengths.round(), atol=1e-4)
     weights = flat_weights(plain.tensors)
     assert paid.evaluate(weights, threads=1) == plain.evaluate(weights, threads=1)
+
+
+def test_a_registered_environment_needs_no_render_mode(chase: Callable[..., Made]) -> None:
+    def made(**settings: Any) -> gymnasium.Env[Any, Any]:  # noqa: ANN401
+        assert not settings
+        return chase()()
+
+    gymnasium.register("Plain-v0", made)
+    try:
+        assert environments("Plain-v0").observation_shape == (2,)
+    finally:
+        del gymnasium.registry["Plain-v0"]
