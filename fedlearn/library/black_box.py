@@ -126,9 +126,9 @@ def http_service(
 ) -> BlackBox:
     """A loss that a service over HTTP computes: the arrays are posted to `url` as JSON, the answer is a number.
 
-    An attempt takes at most `timeout` seconds. Another one follows a broken connection, a timeout, and the statuses
-    408, 425, 429, 500, 502, 503 and 504; other statuses from 400 on are an error at once. `headers` are sent along,
-    such as a token.
+    An attempt is given up where nothing comes for `timeout` seconds, or not the whole answer. Another one follows a
+    broken connection, a timeout, and the statuses 408, 425, 429, 500, 502, 503 and 504; other statuses from 400 on are
+    an error at once. `headers` are sent along, such as a token.
 
     >>> loss = http_service("http://127.0.0.1:8000/simulate", timeout=600.0)
 
@@ -144,9 +144,10 @@ def http_service(
 
     def attempt(body: bytes) -> bytes:
         request = Request(asked.full_url, body, dict(asked.header_items()), method="POST")
+        until = time.monotonic() + timeout
         try:
             with opener.open(request, timeout=timeout) as response:
-                return _read(url, response)
+                return _read(url, response, until=until)
         except HTTPError as error:
             why = f"{url}: answered {error.code} {error.reason}: {_shown(_beginning(error))}"
             raise (AttemptError if error.code in _TRIED_AGAIN else EvaluationError)(why) from error
@@ -156,14 +157,18 @@ def http_service(
     return BlackBox(attempt, attempts=attempts)
 
 
-def _read(url: str, response: HTTPResponse) -> bytes:
+def _read(url: str, response: HTTPResponse, *, until: float) -> bytes:
     """The whole answer of a service.
 
     Raises:
-        AttemptError: it is cut short.
+        AttemptError: it is cut short, or still comes after `until`, in seconds of a monotonic clock.
         EvaluationError: it has more than `MAX_ANSWER_BYTES`.
     """
-    answer = response.read(MAX_ANSWER_BYTES + 1)
+    answer = b""
+    while len(answer) <= MAX_ANSWER_BYTES and (more := response.read1(MAX_ANSWER_BYTES + 1 - len(answer))):
+        answer += more
+        if time.monotonic() > until:
+            raise AttemptError(f"{url}: timed out in the middle of its answer")
     if len(answer) > MAX_ANSWER_BYTES:
         raise EvaluationError(
             f"{url}: expected an answer of at most {MAX_ANSWER_BYTES} bytes, got more, which begin with "

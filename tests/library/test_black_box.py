@@ -4,9 +4,10 @@ import math
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -255,6 +256,23 @@ def test_a_service_that_is_silent_is_not_waited_for() -> None:
         with pytest.warns(RuntimeWarning, match="timed out; the loss does not count"):
             loss(X)
         silence.set()
+
+
+def test_a_service_whose_answer_has_no_end_is_not_waited_for() -> None:
+    class Slow(Handler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while True:  # until nobody listens
+                    self.wfile.write(b" ")
+                    time.sleep(0.01)
+
+    with service((200, b"1")) as there:
+        there.RequestHandlerClass = Slow
+        loss = http_service(there.url, timeout=0.05, attempts=1)
+        with pytest.warns(RuntimeWarning, match="timed out in the middle of its answer; the loss does not count"):
+            loss(X)
 
 
 def test_pauses_double(monkeypatch: pytest.MonkeyPatch) -> None:
