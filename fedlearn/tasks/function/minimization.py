@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedlearn.tasks.function.adam_search import AdamSearch
 from fedlearn.tasks.function.covariance import CovarianceSearch
 from fedlearn.tasks.function.evaluations import Evaluations
-from fedlearn.tasks.function.noisy import groups_after
+from fedlearn.tasks.function.noisy import Widening
 from fedlearn.tasks.function.restarts import Beginning, RestartPlan
 from fedlearn.tasks.function.search_settings import Method, SearchSettings
 from fedlearn.tasks.function.search_space import SearchSpace
@@ -111,11 +111,10 @@ class Minimization:
 
     def _searched(self, search: AdamSearch | CovarianceSearch, beginning: Beginning) -> tuple[str, bool]:
         """Lets a search take its steps; gives the reason why it ended, and whether no other may follow."""
-        began = self._evaluations.n
+        began, widening = self._evaluations.n, Widening(search.mean.size)
         while not beginning.limit or self._evaluations.n < began + beginning.limit:
             if self._widens and isinstance(search, CovarianceSearch):
-                n_groups = groups_after(self._evaluations.n - began, search.mean.size)
-                search.widen(n_groups * beginning.population)
+                search.widen(widening.groups_after(self._evaluations.n - began) * beginning.population)
             if reason := self._why_spent(search.population):
                 return reason, True
             members = search.ask()
@@ -123,6 +122,8 @@ class Minimization:
             losses = self._evaluations.losses(inside)
             finite = losses[np.isfinite(losses)]
             self._history.append(float(finite.mean()) if finite.size else float("nan"))
+            if self._widens:
+                widening.took(losses, self._evaluations.losses(inside[:1])[0])
             search.tell(ranked(losses, members, self._space.distances(members)))
             if self._callback is not None:
                 try:
@@ -135,8 +136,9 @@ class Minimization:
 
     def _why_spent(self, population: int) -> str:
         """The reason why no search may take another step, or an empty text."""
-        if self._history and self._evaluations.n + population > self._maxfev:
-            return f"{self._evaluations.n} evaluations are done"
+        n_more = population + (2 if self._widens else 1)  # of the middle in the end, and of one member again
+        if self._history and self._evaluations.n + n_more > self._maxfev:
+            return f"of {self._maxfev} evaluations fewer are left than a step takes"
         if self._maxiter and len(self._history) >= self._maxiter:
             return f"{self._maxiter} steps are done"
         if len(self._history) == MOST_WITHOUT_LOSS and np.isnan(self._history).all():

@@ -72,7 +72,21 @@ def test_noise_is_averaged_out(n: int, maxfev: int, most: float) -> None:
     """The best of the losses is a lucky one: what counts is the loss without noise where the search ended."""
     found = minimize(noisy_sphere(3), np.ones(n), maxfev=maxfev, vectorized=True)
     assert sphere(found.x) < most
-    assert found.nfev <= maxfev + 1
+    assert found.nfev <= maxfev
+
+
+@pytest.mark.parametrize("noise", [1e-12, 1e-9, 1e-3])
+def test_noise_that_is_small_beside_losses_costs_little(noise: float) -> None:
+    """As where a function computes on several threads."""
+    generator = np.random.default_rng(1)
+
+    def fun(x: Any) -> float:  # noqa: ANN401
+        exact = (100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2).sum()
+        return float(exact * (1.0 + noise * generator.standard_normal()))
+
+    found = minimize(fun, np.zeros(5), seed=1)
+    assert found.fun < 1e-9
+    assert found.nfev < 6_000
 
 
 def test_steps_of_a_noisy_function_have_more_members_as_evaluations_add_up() -> None:
@@ -85,13 +99,13 @@ def test_steps_of_a_noisy_function_have_more_members_as_evaluations_add_up() -> 
             return (points**2).sum(axis=1) + noise * generator.standard_normal(len(points))
 
         minimize(fun, np.ones(10), maxfev=2_000, vectorized=True, **settings)
-        return asked[1:-1]
+        return [n for n in asked[1:-1] if n > 1]  # the others are of a member again
 
     noisy = sizes(1.0)
     assert noisy[:8] == [10] * 8
-    assert noisy[8] == 20  # after 80 evaluations of ten numbers
+    assert 20 in noisy[8:16]  # after 80 evaluations of ten numbers that felt noise
     assert noisy == sorted(noisy)
-    assert noisy[-1] > 200
+    assert noisy[-1] > 150
     assert set(sizes(0.0)) == set(sizes(1.0, population=10)) == {10}
     assert len({*sizes(1.0, method="adam")}) == 1
 
@@ -105,6 +119,7 @@ def test_a_noisy_search_that_begins_again_has_few_members_again() -> None:
         return (points**2).sum(axis=1) * np.exp(0.5 * generator.standard_normal(len(points)))
 
     minimize(fun, np.ones(3), maxfev=60_000, restarts=1, vectorized=True)
+    asked = [n for n in asked if n > 1]
     assert asked[1] == 7
     anew = next(step for step in range(2, len(asked) - 1) if asked[step] < asked[step - 1])
     assert asked[anew] in (14, 28)  # four times as many as at first where few evaluations are left
@@ -249,8 +264,9 @@ def test_limits_of_steps_and_evaluations_are_kept() -> None:
     steps = minimize(sphere, np.ones(5), maxiter=3)
     assert (steps.nit, steps.message) == (3, "3 steps are done")
     evaluations = minimize(sphere, np.ones(5), maxfev=50)
-    assert evaluations.nfev == 2 + 6 * 8 + 1
-    assert evaluations.message == "50 evaluations are done"
+    assert evaluations.nfev == 2 + 5 * 8 + 1
+    assert evaluations.message == "of 50 evaluations fewer are left than a step takes"
+    assert minimize(sphere, np.ones(5), maxfev=51).nfev == 51
     assert minimize(sphere, np.ones(5), maxfev=1).nit == 1
 
 
