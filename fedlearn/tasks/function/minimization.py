@@ -119,11 +119,13 @@ class Minimization:
                 return reason, True
             members = search.ask()
             inside = self._space.inside(members)
-            losses = self._evaluations.losses(inside)
+            # A member again is asked for beside the others, since an evaluation may take an hour.
+            found = self._evaluations.losses(np.concatenate([inside, inside[:1]]) if self._widens else inside)
+            losses = found[: len(members)]
             finite = losses[np.isfinite(losses)]
             self._history.append(float(finite.mean()) if finite.size else float("nan"))
             if self._widens:
-                widening.took(losses, self._evaluations.losses(inside[:1])[0])
+                widening.took(losses, found[-1])
             search.tell(ranked(losses, members, self._space.distances(members)))
             if self._callback is not None:
                 try:
