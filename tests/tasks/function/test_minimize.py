@@ -267,6 +267,9 @@ def test_limits_of_steps_and_evaluations_are_kept() -> None:
     assert evaluations.nfev == 2 + 5 * 8 + 1
     assert evaluations.message == "of 50 evaluations fewer are left than a step takes"
     assert minimize(sphere, np.ones(5), maxfev=51).nfev == 51
+    spent = [minimize(noisy_sphere(3), np.ones(5), maxfev=most, vectorized=True).nfev for most in range(50, 60)]
+    assert spent[:7] == [2 + 5 * 9 + 1] * 7
+    assert spent[7] == 57
     assert minimize(sphere, np.ones(5), maxfev=1).nit == 1
 
 

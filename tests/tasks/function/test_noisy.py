@@ -46,6 +46,10 @@ def test_less_noise_than_is_felt_widens_nothing(share: float) -> None:
     assert after(*[share] * 50).groups_after(10**6) == 1
 
 
+def test_a_little_more_noise_is_felt() -> None:
+    assert after(*[1.1 * FELT_NOISE] * 50).groups_after(800) == 11
+
+
 def test_losses_that_are_alike_feel_any_noise() -> None:
     widening = Widening(10)
     for _ in range(50):
