@@ -77,7 +77,7 @@ class Minimization:
             return self._judged(found)
         first, again = self._evaluations.losses(np.stack([start, start]))
         self._is_noisy = bool(np.isfinite([first, again]).all() and first != again)
-        self._widens = self._is_noisy and not population
+        self._widens = self._is_noisy and method == "covariance" and not population
         usual = population or (AdamSearch if method == "adam" else CovarianceSearch).usual_population(n)
         deviations = np.full(n, settings.sigma) if settings.sigma else self._space.usual_deviations()
         plan = RestartPlan(usual, generator)
