@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedlearn.es.layout import Float32Array
 from fedlearn.tasks.environment.finite import check_first, is_finite, warn_of
-from fedlearn.tasks.environment.normalization import Observed
+from fedlearn.tasks.environment.normalization import Observed, moments_of
 from fedlearn.tasks.environment.policy import Forward, Stacked
 from fedlearn.tasks.environment.side_by_side import Copies, MakeEnv, Playing, Vectors, environments
 from fedlearn.tasks.environment.spaces import Act, actor, is_choice, n_joints, n_outputs
@@ -20,12 +20,16 @@ from fedlearn.tasks.signatures import SourceLine
 DROP_BELOW = 0.5
 """The share of members still playing below which the others leave the batch; leaving copies weights, so it is rare."""
 
-MEASURED_EPISODES = 8
+FEWEST_MEASURED = 8
+"""The least number of episodes that are measured."""
+
+MOST_MEASURED = 64
+
+MEASURED_OBSERVATIONS = 8000
+"""The number of observations that are enough of them."""
+
 MEASURED_STEPS = 1000
 """The most steps of each measured episode."""
-
-LEAST_DEVIATION = 1e-3
-"""The least standard deviation by which observations are divided; those with less are only centred."""
 
 FRAMES_PER_S = 30.0
 """Frames per second of a film whose environment names no other number."""
@@ -155,19 +159,22 @@ class Episodes:
             ValueError: the first observation is not finite.
         """
         self._envs.action_space.seed(0)
-        seen = list[Float32Array]()
-        for episode in range(MEASURED_EPISODES):
+        measured, n_seen = list[Float32Array](), 0
+        for episode in range(MOST_MEASURED):
+            if episode >= FEWEST_MEASURED and n_seen >= MEASURED_OBSERVATIONS:
+                break
+            seen = list[Float32Array]()
             for observation in self._met_at_random(episode):
-                if not seen:
+                if not episode and not seen:
                     check_first(observation)
                 if not is_finite(observation):
                     self._warn_once(observation)
                     break
                 seen.append(observation)
-        observations = np.stack(seen).astype(np.float64)
-        deviation = observations.std(axis=0)
-        deviation = np.where(deviation < LEAST_DEVIATION, 1.0, deviation)
-        return observations.mean(axis=0).astype(np.float32), deviation.astype(np.float32)
+            if seen:
+                measured.append(np.stack(seen))
+                n_seen += len(seen)
+        return moments_of(measured)
 
     def check(self) -> None:
         """Checks that policies can act on the first observation.

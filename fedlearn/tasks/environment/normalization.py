@@ -1,5 +1,7 @@
 """Observations in deviations from their mean, and the moments of what each group observed."""
 
+import math
+from collections.abc import Sequence
 from typing import final
 
 import numpy as np
@@ -10,6 +12,29 @@ from fedlearn.es.sums.moments import Int64Array, counted
 
 LIMIT = 5.0
 """The number of deviations from the mean at which policies see observations clipped."""
+
+LEAST_DEVIATION = 1e-3
+"""The least standard deviation by which observations are divided; those with less are only centred."""
+
+DOUBT = 2.0
+"""The number of standard errors within which a mean may as well be zero."""
+
+
+def moments_of(episodes: Sequence[Float32Array]) -> tuple[Float32Array, Float32Array]:
+    """The mean and standard deviation, [*shape] each, of the observations [steps, *shape] of some episodes.
+
+    A mean that a few episodes are too few to tell from zero is taken for zero: policies see most bodies upright there,
+    and a false mean is a wish for one action.
+    """
+    observations = np.concatenate(episodes).astype(np.float64)
+    mean = observations.mean(axis=0)
+    if len(episodes) > 1:
+        means = np.stack([episode.mean(axis=0, dtype=np.float64) for episode in episodes])
+        doubt = DOUBT * means.std(axis=0, ddof=1) / math.sqrt(len(episodes))
+        mean[np.abs(mean) <= doubt] = 0.0
+    deviation = np.sqrt(np.square(observations - mean).mean(axis=0))
+    deviation = np.where(observations.std(axis=0) < LEAST_DEVIATION, 1.0, deviation)
+    return mean.astype(np.float32), deviation.astype(np.float32)
 
 
 @final

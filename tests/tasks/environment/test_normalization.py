@@ -11,8 +11,9 @@ import fedlearn
 from fedlearn.es.layout import Float32Array
 from fedlearn.es.sums.moments import MOST_DEVIATIONS, UNIT, counted, width
 from fedlearn.tasks.environment import EnvironmentTask, environment
+from fedlearn.tasks.environment import episodes as episodes_module
 from fedlearn.tasks.environment import task as task_module
-from fedlearn.tasks.environment.normalization import Normalization, Observed
+from fedlearn.tasks.environment.normalization import LEAST_DEVIATION, Normalization, Observed, moments_of
 from fedlearn.tasks.environment.task import Normalize
 from fedlearn.tasks.task import Batch, flat_weights
 from tests.tasks.environment.test_task import GROUP_SIZE, START, Made, linear, noise_of
@@ -72,6 +73,58 @@ def test_episodes_that_are_over_and_members_that_have_left_are_not_counted() -> 
         [0, 0, 0, 0, 0],
         [3, UNIT - UNIT, most - 2 * UNIT, 2 * UNIT**2, most**2 + 4 * UNIT**2],
     ]
+
+
+def episodes_about(means: object, *, n: int = 8) -> list[Float32Array]:
+    """Episodes of different lengths whose own means are spread by one about these, [steps, numbers] each."""
+    random = np.random.default_rng(3)
+    lengths = 10 + 5 * (np.arange(n) % 2)
+    spreads = np.where(np.arange(n) % 4 < 2, 1.0, -1.0)  # as many to either side, of either length
+    return [
+        floats(floats(means) + spread + 0.1 * random.standard_normal((length, 2)))
+        for spread, length in zip(spreads, lengths, strict=True)
+    ]
+
+
+def test_a_mean_that_may_as_well_be_zero_is_zero_and_one_beyond_doubt_stays() -> None:
+    measured = episodes_about([0.3, 10.0])
+    mean, deviation = moments_of(measured)
+    whole = np.concatenate(measured)
+    assert mean[0] == 0.0
+    assert mean[1] == np.float32(whole[:, 1].mean(dtype=np.float64))
+    np.testing.assert_allclose(deviation, np.sqrt(np.square(whole - mean).mean(axis=0)), rtol=1e-5)
+
+
+def test_the_more_episodes_there_are_the_sooner_a_mean_is_believed() -> None:
+    found = [moments_of(episodes_about([0.5, 0.0], n=n))[0][0] for n in (8, 32)]
+    assert found[0] == 0.0
+    assert found[1] == pytest.approx(0.5, abs=0.2)
+
+
+def test_one_episode_tells_its_mean_and_what_hardly_moves_is_only_centred() -> None:
+    seen = floats([[1.0, 5.0], [3.0, 5.0 + LEAST_DEVIATION]])
+    mean, deviation = moments_of([seen])
+    np.testing.assert_allclose(mean, [2.0, 5.0 + LEAST_DEVIATION / 2], rtol=1e-6)
+    assert deviation.tolist() == [1.0, 1.0]
+    assert moments_of([2.0 * seen])[1].tolist() == [2.0, 1.0]
+
+
+@pytest.mark.parametrize(("enough", "n_episodes"), [(1, 8), (150, 12), (10**6, 64)])
+def test_so_many_episodes_are_measured_that_there_are_enough_observations(
+    chase: Callable[..., Made], enough: int, n_episodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(episodes_module, "MEASURED_OBSERVATIONS", enough)
+    given = list[list[int]]()
+
+    def counting(measured: list[Float32Array]) -> tuple[Float32Array, Float32Array]:
+        given.append([len(episode) for episode in measured])
+        return moments_of(measured)
+
+    monkeypatch.setattr(episodes_module, "moments_of", counting)
+    assert environment(chase(), linear, start=START).tensors["observations.mean"].shape == (2,)
+    (lengths,) = given
+    assert len(lengths) == n_episodes
+    assert sum(lengths[:-1]) < enough or n_episodes == 8
 
 
 def statistics_of(make: Made, normalize: Normalize) -> EnvironmentTask:

@@ -14,6 +14,8 @@ from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.environment import EnvironmentTask, environment
 from fedlearn.tasks.environment import task as task_module
+from fedlearn.tasks.environment.episodes import MOST_MEASURED
+from fedlearn.tasks.environment.normalization import moments_of
 from fedlearn.tasks.task import Batch, flat_weights
 
 Made = Callable[[], gymnasium.Env[Any, Any]]
@@ -193,18 +195,19 @@ def test_what_is_measured_is_equal_everywhere(chase: Callable[..., Made]) -> Non
 
 
 def test_every_observation_under_random_actions_is_measured(chase: Callable[..., Made]) -> None:
-    env, seen = chase()(), []
+    env, measured = chase()(), []
     env.action_space.seed(0)
-    for seed in range(8):
-        seen.append(env.reset(seed=seed)[0])
-        is_over = False
+    for seed in range(MOST_MEASURED):
+        seen, is_over = [env.reset(seed=seed)[0]], False
         while not is_over:
             observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
             seen.append(observation)
             is_over = terminated or truncated
+        measured.append(np.stack(seen))
     found = environment(chase(), linear, start=START, normalize="once").tensors
-    np.testing.assert_allclose(found["observations.mean"], np.mean(seen, axis=0), rtol=1e-5)
-    np.testing.assert_allclose(found["observations.deviation"], np.std(seen, axis=0), rtol=1e-5)
+    mean, deviation = moments_of(measured)
+    np.testing.assert_array_equal(found["observations.mean"], mean)
+    np.testing.assert_array_equal(found["observations.deviation"], deviation)
 
 
 def test_losses_are_shown_as_returns(chase: Callable[..., Made]) -> None:
