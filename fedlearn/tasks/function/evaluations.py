@@ -77,7 +77,10 @@ class Evaluations:
 
 def _loss(function: Callable[[Any], Any], point: Any) -> float:  # noqa: ANN401
     """What the function gives at a point: a number, or an array of one."""
-    found = _numbers(function(point))
+    try:
+        found = _numbers(function(point))
+    except StopIteration as error:  # which would end the `map` that calls, as if there were no more points
+        raise RuntimeError("fun: expected a number, and it raised StopIteration; callback may, to end") from error
     if found.size != 1:
         raise ValueError(f"fun: expected a number, got an array of shape {list(found.shape)}")
     return float(found.item())

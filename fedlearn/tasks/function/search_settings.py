@@ -12,6 +12,16 @@ from fedlearn.tasks.function.evaluations import Workers
 
 Method = Literal["covariance", "adam"]
 
+OF_SCIPY: Mapping[str, str] = {
+    "args": "give fun what it takes besides x, as functools.partial does",
+    "constraints": "let fun give more where one is broken; bounds are kept",
+    "hess": "it is not needed",
+    "hessp": "it is not needed",
+    "jac": "it is not needed",
+    "options": "give each of them by its own name, such as maxiter=100",
+}
+"""What becomes of arguments that only `scipy.optimize.minimize` has."""
+
 
 class SearchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a search is told besides its function, its start and when it ends.
@@ -54,7 +64,7 @@ def search_settings(given: Mapping[str, Any]) -> SearchSettings:
     known = SearchSettings.__struct_fields__
     for name in given:
         if name not in known:
-            remedy = did_you_mean(name, known) or f"there are {', '.join(known)}"
+            remedy = OF_SCIPY.get(name) or did_you_mean(name, known) or f"there are {', '.join(known)}"
             raise ValueError(f"{name}: expected a setting of minimize, got another name; {remedy}")
     return SearchSettings(**given)
 

@@ -64,6 +64,18 @@ def test_a_function_may_change_what_it_is_given(way: dict[str, Any], *, bounds: 
     assert evaluations.best.tolist() == points[1].tolist()
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_function_that_raises_what_would_end_a_loop_is_told_so(workers: int) -> None:
+    def ended(x: object) -> float:
+        raise StopIteration(x)
+
+    with (
+        pytest.raises(RuntimeError, match="fun: expected a number, and it raised StopIteration"),
+        Evaluations(ended, SearchSpace([0.0, 0.0]), workers=workers) as evaluations,
+    ):
+        evaluations.losses(POINTS)
+
+
 def test_error_of_the_function_is_the_callers() -> None:
     with pytest.raises(ZeroDivisionError), Evaluations(lambda _: 1 / 0, SearchSpace([0.0, 0.0]), workers=2) as one:
         one.losses(POINTS)

@@ -349,7 +349,10 @@ def test_a_number_in_which_members_are_equal_does_not_rank_them() -> None:
         ({"workers": 2.5}, "workers: expected 1 or more, or a function such as map, got 2.5"),
         ({"method": "bfgs"}, "method: expected one of covariance, adam, got 'bfgs'"),
         ({"sigmas": 1.0}, r"sigmas: expected a setting of minimize, got another name; did you mean sigma\?"),
-        ({"jac": True}, "jac: expected a setting of minimize, got another name; there are integrality, restarts, "),
+        ({"disp": True}, "disp: expected a setting of minimize, got another name; there are integrality, restarts, "),
+        ({"jac": True}, "jac: expected a setting of minimize, got another name; it is not needed"),
+        ({"options": {"maxiter": 9}}, "options: .*; give each of them by its own name, such as maxiter=100"),
+        ({"args": (1,)}, "args: .*; give fun what it takes besides x, as functools.partial does"),
     ],
 )
 def test_settings_out_of_range_are_refused_with_a_reason(settings: dict[str, Any], reason: str) -> None:
