@@ -30,8 +30,9 @@ class Evaluations:
         self, function: Callable[[Any], Any], space: SearchSpace, *, vectorized: bool = False, workers: Workers = 1
     ) -> None:
         self._function, self._space, self._vectorized = function, space, vectorized
-        n_threads = 1 if callable(workers) or vectorized else workers
-        self._threads = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
+        self.n_at_once = 1 if callable(workers) or vectorized else workers
+        """The number of threads; of another way to call the function it is not known, and 1."""
+        self._threads = ThreadPoolExecutor(self.n_at_once) if self.n_at_once > 1 else None
         self._map = workers if callable(workers) else self._threads.map if self._threads else map
         self.n = 0
         """Evaluations so far."""

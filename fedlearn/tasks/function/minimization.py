@@ -23,6 +23,9 @@ Watching = Callable[["Minimum[Any]"], object]
 MOST_WITHOUT_LOSS = 10
 """The number of first steps without a finite loss after which nothing more is tried."""
 
+FEWEST_STEPS = 50
+"""The number of steps that evaluations have to be enough for where more members than are usual keep workers busy."""
+
 
 class Minimum(msgspec.Struct, Generic[Point], frozen=True, eq=False, kw_only=True):
     """The result of a search; what it shares with the results of `scipy.optimize` has their names."""
@@ -78,7 +81,8 @@ class Minimization:
         first, again = self._evaluations.losses(np.stack([start, start]))
         self._is_noisy = bool(np.isfinite([first, again]).all() and first != again)
         self._widens = self._is_noisy and method == "covariance" and not population
-        usual = population or (AdamSearch if method == "adam" else CovarianceSearch).usual_population(n)
+        kind = AdamSearch if method == "adam" else CovarianceSearch
+        usual = population or self._keeping_busy(kind.usual_population(n))
         deviations = np.full(n, settings.sigma) if settings.sigma else self._space.usual_deviations()
         plan = RestartPlan(usual, generator)
         beginning = plan.first()
@@ -92,6 +96,12 @@ class Minimization:
             beginning = plan.after(done - before, self._maxfev - done)
             start = self._space.somewhere(generator, deviations)
             restarts -= beginning.is_large
+
+    def _keeping_busy(self, population: int) -> int:
+        """The members of a step: no fewer than `population`, and enough for all workers if that leaves many steps."""
+        again, n_at_once = int(self._widens), self._evaluations.n_at_once
+        busy = -(-(population + again) // n_at_once) * n_at_once - again
+        return max(population, min(busy, self._maxfev // FEWEST_STEPS))
 
     def _begun(
         self,

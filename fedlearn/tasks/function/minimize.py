@@ -56,13 +56,13 @@ def minimize(  # type: ignore[no-untyped-def]
 
     `settings` are `integrality` (as `bounds`, true for numbers that have to be integers); `restarts` (so many searches
     follow, each with twice the population or more, and small ones between, for functions with many valleys); `workers`
-    (threads, of which each is given one point, or a function such as `map`); `vectorized` (`fun` is given many points
-    at once, [population, *shape], and gives [population], or a column of that); `population`; `sigma`, the first
-    standard deviation of the members, half of a usual distance between `x0` and the answer (0: a quarter of the bounds'
-    distance, or half the root mean square of `x0`, and at least 0.5); `seed`; and `method`: "covariance", the default,
-    is CMA-ES, with one number a parameter beyond 200 of them, and "adam" is `EvolutionStrategy`, which averages over
-    many steps. `x0` is evaluated twice: where the two differ steps have more members as evaluations add up, unless
-    `population` says how many.
+    (threads, of which each is given one point, and a step has enough of them for all; or a function such as `map`);
+    `vectorized` (`fun` is given many points at once, [population, *shape], and gives [population], or a column of
+    that); `population`; `sigma`, the first standard deviation of the members, half of a usual distance between `x0` and
+    the answer (0: a quarter of the bounds' distance, or half the root mean square of `x0`, and at least 0.5); `seed`;
+    and `method`: "covariance", the default, is CMA-ES, with one number a parameter beyond 200 of them, and "adam" is
+    `EvolutionStrategy`, which averages over many steps. `x0` is evaluated twice: where the two differ steps have more
+    members as evaluations add up, unless `population` says how many.
 
     >>> found = minimize(lambda x: ((x - 3) ** 2).sum(), [0.0, 0.0])
     >>> found.x.round(5).tolist(), found.fun < 1e-10

@@ -216,6 +216,24 @@ def test_a_function_of_one_point_gives_what_a_vectorized_one_gives(workers: int)
     assert one.fun == all_at_once.fun == sphere(one.x)
 
 
+@pytest.mark.parametrize(("workers", "n_members"), [(1, 10), (2, 10), (8, 16), (10, 10), (32, 32)])
+def test_a_step_leaves_no_worker_without_a_member(workers: int, n_members: int) -> None:
+    start, random = np.ones(10), np.random.default_rng(2)
+    exact = minimize(sphere, start, maxiter=3, workers=workers)
+    assert exact.nfev == 2 + 3 * n_members + 1
+    noisy = minimize(lambda x: sphere(x) + random.standard_normal(), start, maxiter=3, workers=workers)
+    in_step = (noisy.nfev - 3) // 3  # with a member again
+    assert in_step % workers == 0 or workers == 1
+    assert 11 <= in_step < 11 + workers
+    assert minimize(sphere, start, maxiter=3, workers=workers, population=9).nfev == 2 + 3 * 9 + 1
+
+
+@pytest.mark.parametrize(("maxfev", "n_members"), [(400, 10), (800, 16), (1600, 32), (10**6, 32)])
+def test_few_evaluations_are_enough_for_many_steps_all_the_same(maxfev: int, n_members: int) -> None:
+    found = minimize(sphere, np.ones(10), maxiter=3, maxfev=maxfev, workers=32)
+    assert found.nfev == 2 + 3 * n_members + 1
+
+
 def test_seeds_tell_searches_apart_and_one_seed_gives_one_search() -> None:
     first, same, other = (minimize(sphere, np.ones(5), maxiter=9, restarts=2, seed=seed) for seed in (7, 7, 8))
     np.testing.assert_array_equal(first.x, same.x)
