@@ -60,14 +60,18 @@ def parse_factors(text: str) -> tuple[tuple[int, float], ...]:
 
 
 def falling(factors: tuple[tuple[int, float], ...], start: int, n_steps: int) -> str:
-    """The factors as a text that `parse_factors` takes, but that they fall to 0 in `n_steps` steps from `start` on."""
+    """The factors as a text that `parse_factors` takes, but that they fall to 0 in `n_steps` steps from `start` on.
+
+    Whoever goes on afterwards has the rate again.
+    """
     earlier = [(step, factor) for step, factor in factors if step < start]
     held = next((factor for step, factor in reversed(factors) if step <= start), 1.0)
     n_stages = min(n_steps, STAGES)
     stages = [
         (start + n_steps * stage // n_stages, held * (1.0 - (stage + 0.5) / n_stages)) for stage in range(n_stages)
     ]
-    return " ".join(f"{step}:{factor:.4g}" for step, factor in (*earlier, *stages))
+    after = [(start + n_steps, held)] if stages else []
+    return " ".join(f"{step}:{factor:.4g}" for step, factor in (*earlier, *stages, *after))
 
 
 def progress(schedule: Schedule, step: int, elapsed_s: float) -> float:

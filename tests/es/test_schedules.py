@@ -86,16 +86,17 @@ def test_a_rate_that_is_told_to_falls_evenly_to_0_from_what_it_was() -> None:
     shares = [learning_rate_factor(schedule, step, 0.0) / learning_rate_factor(held, step, 0.0) for step in range(1100)]
     assert shares[99] == 0.5
     assert shares[100:] == pytest.approx([0.5 * (1.0 - done / 1000) for done in range(1000)], abs=0.5 / STAGES)
-    assert len(factors) == 2 + STAGES
+    assert len(factors) == 2 + STAGES + 1
+    assert learning_rate_factor(schedule, 1100, 0.0) == 0.5 * learning_rate_factor(held, 1100, 0.0), "as before"
 
 
-@pytest.mark.parametrize(("n_steps", "text"), [(0, "0:2"), (1, "0:2 7:1"), (2, "0:2 7:1.5 8:0.5")])
+@pytest.mark.parametrize(("n_steps", "text"), [(0, "0:2"), (1, "0:2 7:1 8:2"), (2, "0:2 7:1.5 8:0.5 9:2")])
 def test_few_steps_are_few_stages(n_steps: int, text: str) -> None:
     assert falling(((0, 2.0),), 7, n_steps) == text
 
 
 def test_a_factor_that_begins_where_the_rate_falls_is_what_falls() -> None:
-    assert falling(((0, 2.0), (7, 4.0)), 7, 2) == "0:2 7:3 8:1"
+    assert falling(((0, 2.0), (7, 4.0)), 7, 2) == "0:2 7:3 8:1 9:4"
 
 
 def test_warm_up_does_not_touch_sigma() -> None:

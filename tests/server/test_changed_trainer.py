@@ -63,10 +63,10 @@ def test_run_that_is_told_to_finish_lets_its_rate_fall_and_writes_each_change_do
     plan, strategy, _ = operator.change.call_args.args
     assert plan.steps == strategy.schedule.steps == 6
     assert strategy.schedule.learning_rate == "inverse-sqrt", "as before, and not as if the end had always been known"
-    assert strategy.schedule.factors == ((4, 0.75), (5, 0.25))
+    assert strategy.schedule.factors == ((4, 0.75), (5, 0.25), (6, 1.0))
     trainer.close()
     written = {change.key: change.value for change in read_lines(run.folder.changes, Change)}
-    factors = {"learning_rate_schedule": "inverse-sqrt", "learning_rate_factors": "4:0.75 5:0.25"}
+    factors = {"learning_rate_schedule": "inverse-sqrt", "learning_rate_factors": "4:0.75 5:0.25 6:1"}
     assert written == {"steps": 6, **factors}
 
 
