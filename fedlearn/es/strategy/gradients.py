@@ -28,11 +28,18 @@ FAST_LINE_STEP_S = 0.1
 """The `line_step_s` below which lines never hold anybody up: exchanges of 10 ms may as well be the work of a busy
 machine."""
 
+STILL_SLOW = 0.5
+"""The share of it from which on steps stay as they are that slow lines asked for."""
+
 COARSE_FROM = 2.0
 """Steps that would make up for the lines, from which on sums have four bits a parameter."""
 
 FINE_BELOW = 0.5
 """Such steps below which sums have a byte again: a byte takes twice as long, and lines vary."""
+
+FAR = 4.0
+"""The factor by which the local steps of the last step are too many or too few before others are taken: on busy
+machines both exchanges and gradients take twice as long at one time as at another."""
 
 MOST_GROUPS = 1024
 """The most machines that take local steps in one step of the run, where the population does not grow."""
@@ -64,7 +71,8 @@ def population_of_gradients(
     if strategy.attempts.restarts and (attempt := _attempt_after(last, population.step)) is not None:
         optimizer = population.optimizer.lowered(LOWER ** (attempt.number - 1))
         population = msgspec.structs.replace(population, attempt=attempt, optimizer=optimizer)
-    is_slow = member_s > 0.0 and line_step_s >= FAST_LINE_STEP_S
+    slow_from_s = FAST_LINE_STEP_S * (STILL_SLOW if _gave_way(strategy, last) else 1.0)
+    is_slow = member_s > 0.0 and line_step_s >= slow_from_s
     wanted = GRADIENT_LINE_SHARE * line_step_s / (member_s * strategy.population_limit) if is_slow else 0.0
     n_local = strategy.local_steps or _local_steps_wanted(strategy, last, wanted)
     bits = strategy.sum_bits or _sum_bits_wanted(strategy, last, wanted, n_local)
@@ -85,6 +93,14 @@ def _attempt_after(last: Update | None, step: int) -> Attempt | None:
     return attempt_by_gradients(last.attempt, step=step) if last.attempt is not None else None
 
 
+def _gave_way(strategy: Strategy, last: Update | None) -> bool:
+    """Whether the last step had local steps or coarse sums for the sake of the lines."""
+    if last is None:
+        return False
+    has_local_steps = not strategy.local_steps and last.group_size > strategy.population_limit
+    return has_local_steps or (not strategy.sum_bits and last.estimate.is_packed)
+
+
 def _unit_bits_after(last: Update | None, *, otherwise: int) -> int:
     """The unit in which gradients are counted, which follows from the greatest number of the last sum."""
     if last is None or not last.estimate.is_there or last.gradient_scale <= 0.0:
@@ -101,7 +117,7 @@ def _local_steps_wanted(strategy: Strategy, last: Update | None, wanted: float) 
     The number of the last step stays unless it is far from what the lines ask for now.
     """
     before = 1 if last is None else max(last.group_size // strategy.population_limit, 1)
-    if before / 2 < wanted < 4 * before and before <= strategy.most_local_steps:
+    if before / FAR < wanted < FAR * before and before <= strategy.most_local_steps:
         return before
     return int(min(2.0 ** math.floor(math.log2(max(wanted, 1.0))), strategy.most_local_steps))
 

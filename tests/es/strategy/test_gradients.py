@@ -133,7 +133,7 @@ def last_of(group_size: int) -> Update:
     # A local step takes a volunteer 0.01 s, and a quarter of `least_s` is wanted.
     [
         (0.0, 1, 1), (0.15, 1, 1), (0.161, 1, 4), (0.33, 1, 8), (0.63, 1, 8), (0.65, 1, 16), (1e9, 1, 128),
-        (0.33, 8, 8), (0.17, 8, 8), (0.159, 8, 2), (1.27, 8, 8), (1.29, 8, 32), (0.0, 8, 1),
+        (0.33, 8, 8), (0.081, 8, 8), (0.079, 8, 1), (1.27, 8, 8), (1.29, 8, 32), (0.0, 8, 1),
     ],
 )  # fmt: skip
 def test_lines_decide_how_many_local_steps_are_taken(least_s: float, before: int, expected: int) -> None:
@@ -185,6 +185,32 @@ def test_lines_decide_how_coarse_sums_are(least_s: float, last: CodedEstimate | 
 def test_lines_are_not_slow_where_a_busy_machine_is_as_slow(least_s: float, bits: int, n_local: int) -> None:
     asked = ask(msgspec.structs.replace(LOCAL, local_steps=0, sum_bits=0), 0, None, member_s=1e-5, line_step_s=least_s)
     assert (asked.perturbation.sum_bits, asked.n_local_steps) == (bits, n_local)
+
+
+@pytest.mark.parametrize(("local_steps", "sum_bits"), [(0, 8), (1, 0), (0, 0), (16, 0), (0, 4)])
+def test_lines_that_were_slow_are_fast_again_only_where_they_clearly_are(local_steps: int, sum_bits: int) -> None:
+    strategy = msgspec.structs.replace(LOCAL, local_steps=local_steps, sum_bits=sum_bits)
+    before = ask(strategy, 0, None, member_s=1e-5, line_step_s=0.101)
+    packed = PACKED if before.perturbation.sum_bits == 4 else BYTES
+    last = msgspec.structs.replace(last_of(before.group_size), estimate=packed)
+    for line_step_s, is_slow in [(0.099, True), (0.051, True), (0.049, False)]:
+        asked = ask(strategy, 1, last, member_s=1e-5, line_step_s=line_step_s)
+        found = asked.n_local_steps, asked.perturbation.sum_bits
+        # What was asked for by hand stays.
+        fast = local_steps or 1, sum_bits or 8
+        assert found == ((before.n_local_steps, before.perturbation.sum_bits) if is_slow else fast)
+
+
+@pytest.mark.parametrize(
+    ("local_steps", "sum_bits", "last", "expected"), [(16, 0, BYTES, (16, 8)), (0, 4, PACKED, (1, 4))]
+)
+def test_what_is_set_by_hand_does_not_show_that_lines_were_slow(
+    local_steps: int, sum_bits: int, last: CodedEstimate, expected: tuple[int, int]
+) -> None:
+    strategy = msgspec.structs.replace(LOCAL, local_steps=local_steps, sum_bits=sum_bits)
+    before = msgspec.structs.replace(last_of(2 * local_steps or 1), estimate=last)
+    asked = ask(strategy, 1, before, member_s=1e-5, line_step_s=0.099)
+    assert (asked.n_local_steps, asked.perturbation.sum_bits) == expected
 
 
 def test_where_local_steps_are_audited_their_sums_are_bytes() -> None:
