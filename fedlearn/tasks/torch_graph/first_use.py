@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from fedlearn.tasks.torch.members.without_compiler import without_compiler
 from fedlearn.tasks.torch_graph.export.export import export
-from fedlearn.tasks.torch_graph.without_compiler import without_compiler
 
 
 def export_once() -> None:

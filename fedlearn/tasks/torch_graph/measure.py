@@ -16,11 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedlearn.graphs.checks import DEFAULT_LIMITS, Limits, check, in_words
 from fedlearn.graphs.graph import Form, Graph, GraphError, GraphTooLargeError
+from fedlearn.tasks.torch.members.without_compiler import without_compiler
 from fedlearn.tasks.torch_graph.arrays import DTYPES, NAMES
 from fedlearn.tasks.torch_graph.export.refusals import first_line
 from fedlearn.tasks.torch_graph.recurrent import GATES, refuse_other_shapes
 from fedlearn.tasks.torch_graph.steps import PreparedCall, plan
-from fedlearn.tasks.torch_graph.without_compiler import without_compiler
 
 _META = torch.device("meta")
 

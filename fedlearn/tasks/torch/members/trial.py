@@ -21,6 +21,7 @@ from fedlearn.tasks.torch.members.refusals import (
 )
 from fedlearn.tasks.torch.members.sequential import sequential
 from fedlearn.tasks.torch.members.watch import ParameterWatch, refuse_changed, states
+from fedlearn.tasks.torch.members.without_compiler import without_compiler
 from fedlearn.tasks.torch.seeds import random_states
 from fedlearn.tasks.torch.trees import Tree, between, leaves, pick, stacked
 
@@ -103,6 +104,7 @@ class TrialOutcome(msgspec.Struct, frozen=True, eq=False):
     """Losses of two members, (sequential, batched) each, if the function gives a number."""
 
 
+@without_compiler()
 def hold_trial(
     subject: Subject,
     n_tried: int,

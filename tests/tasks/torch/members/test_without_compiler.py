@@ -21,7 +21,7 @@ import numpy as np
 from fedlearn.es.perturbation import Perturbation
 from fedlearn.es.trials import Trials
 from fedlearn.tasks.torch_graph.sharing import received
-from fedlearn.tasks.torch_graph.without_compiler import COMPILER
+from fedlearn.tasks.torch.members.without_compiler import COMPILER
 from fedlearn.tasks.user.task_objective import TaskObjective
 with open(sys.argv[1], "rb") as file:
     objective = TaskObjective(received(file.read()), seed=1)
@@ -33,9 +33,27 @@ print(len(objective.evaluate(weights, rows, trials, threads=1)))
 print(COMPILER in sys.modules)
 """
 
+MEMBERS = """
+import sys
+import numpy as np
+from torch import nn
+from fedlearn.es.perturbation import Perturbation
+from fedlearn.es.trials import Trials
+from fedlearn.tasks.torch.supervised import supervised
+from fedlearn.tasks.torch.members.without_compiler import COMPILER
+from fedlearn.tasks.user.task_objective import TaskObjective
+rows = {"x": np.ones((8, 4), dtype=np.float32), "y": np.zeros(8, dtype=np.int64)}
+def loss(model, rows):
+    return nn.functional.cross_entropy(model(rows["x"]), rows["y"])
+objective = TaskObjective(supervised(lambda: nn.Linear(4, 3), loss, rows, batch_size=4), seed=1)
+trials = Trials(0, Perturbation(0.1, 0), group_size=4, first_member=0, n_members=8)
+print(len(objective.evaluate(objective.initial_weights(), rows, trials, threads=1)))
+print(COMPILER in sys.modules)
+"""
+
 COMPILER = """
 import sys
-from fedlearn.tasks.torch_graph.without_compiler import COMPILER, without_compiler
+from fedlearn.tasks.torch.members.without_compiler import COMPILER, without_compiler
 import torch
 with without_compiler():
     torch.add(torch.empty(1, device="meta"), 1.0)
@@ -58,6 +76,10 @@ def said(script: str, *arguments: str) -> list[str]:
 
 def test_the_compiler_is_imported_only_where_more_is_wanted_of_it() -> None:
     assert said(COMPILER) == ["True True", "False", "False", "True", "True 2.0"]
+
+
+def test_members_of_a_module_are_tried_without_it() -> None:
+    assert said(MEMBERS) == ["8", "False"]
 
 
 @pytest.mark.parametrize("has_dropout", [False, True])
