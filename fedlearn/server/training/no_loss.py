@@ -28,7 +28,7 @@ def cause(losses: Float32Array, data: Columns, tensors: Mapping[str, Float32Arra
         return f"losses are {what}, and the data hold NaN or infinity: {', '.join(rows)}; take those rows out"
     return (
         f"losses are {what}, though weights and data are finite; look for a division by 0, a logarithm of 0 or an "
-        "overflow in the model and its loss"
+        "overflow in the model and its loss or reward"
     )
 
 
