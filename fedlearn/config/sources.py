@@ -15,6 +15,7 @@ from fedlearn.config.nearest import did_you_mean
 from fedlearn.config.run_config import RunConfig, RunSettings
 from fedlearn.config.schema import Schema
 from fedlearn.config.setting import ConfigError, is_open
+from fedlearn.config.strategy_settings import OF_NOISE_ALONE
 
 SourceFile = tuple[str, str]
 """Name (its suffix, .toml or .json, tells the format) and text of a configuration file."""
@@ -105,6 +106,11 @@ def resume_config(
             raise ConfigError(
                 f"{key}: expected {was!r} as in the run that is resumed, got {value!r} from {source}; "
                 f"leave it out, or start a new run"
+            )
+        if value != was and key in OF_NOISE_ALONE and base.strategy.measure == "gradients":
+            raise ConfigError(
+                f"{key}: expected a run that measures losses, since gradients have no noise, got {value!r} for one "
+                "that measures gradients; leave it out"
             )
     return base.replace({key: value for key, (value, _) in given.items()})
 

@@ -15,6 +15,9 @@ MAX_POPULATION = 16_000_000
 
 MAX_LOCAL_STEPS = 10_000
 
+OF_NOISE_ALONE = frozenset({"sigma", "sigma_schedule", "exchange"})
+"""Settings that a resumed run may change, and that do nothing where gradients are measured."""
+
 
 class StrategySettings(msgspec.Struct, frozen=True, kw_only=True):
     """How members are made and tried, and how their losses become a step."""
@@ -172,11 +175,6 @@ def check_population(strategy: StrategySettings) -> None:
         ConfigError: they do not.
     """
     measures_gradients = strategy.measure == "gradients"
-    if measures_gradients and strategy.group_size > 1:
-        raise ConfigError(
-            f"group_size: expected 1 with measure = gradients, since nothing is compared, got {strategy.group_size}; "
-            "leave it out"
-        )
     if strategy.sum_bits not in (0, 4, 8):
         raise ConfigError(f"sum_bits: expected 0, 4 or 8, got {strategy.sum_bits}")
     if strategy.measure == "losses" and strategy.local_steps > 1:

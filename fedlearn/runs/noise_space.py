@@ -31,8 +31,9 @@ def choose_space(config: RunConfig, kind: Kind, trust: str) -> tuple[RunConfig, 
                 f"local_steps: expected 0 or 1 with task = {kind.name}, which measures no gradients, got "
                 f"{config.strategy.local_steps}; leave it out"
             )
-    elif config.strategy.measure == "auto" and _names_noise(config):
+    elif config.strategy.measure == "auto" and (named := _named_noise(config)):
         config = config.replace({"measure": "losses"})
+        reasons.append(Reason(f"{named} goes with noise", "measure", "losses"))
     if config.strategy.perturb == "auto":
         space, why = _space(config, kind, trust)
         config = config.replace({"perturb": space})
@@ -45,9 +46,10 @@ def choose_space(config: RunConfig, kind: Kind, trust: str) -> tuple[RunConfig, 
     return config, tuple(reasons)
 
 
-def _names_noise(config: RunConfig) -> bool:
-    """Whether the configuration says where noise goes, so that there is to be some."""
-    return config.strategy.perturb != "auto" or config.strategy.head != "auto"
+def _named_noise(config: RunConfig) -> str:
+    """The setting that says where noise goes, so that there is to be some; empty where none does."""
+    named = {"perturb": config.strategy.perturb, "head": config.strategy.head}
+    return next((f"{key} = {value}" for key, value in named.items() if value != "auto"), "")
 
 
 def warnings_if_open(config: RunConfig, trust: str) -> list[str]:

@@ -105,16 +105,19 @@ def test_a_kind_that_perturbs_activations_has_no_gradients_to_measure(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("given", "measure"),
+    ("given", "measure", "said"),
     [
-        ({"perturb": "auto", "head": "auto"}, "auto"),
-        ({"perturb": "weights", "head": "auto"}, "losses"),
-        ({"perturb": "auto", "head": "perturbed"}, "losses"),
+        ({"perturb": "auto", "head": "auto"}, "auto", []),
+        ({"perturb": "weights", "head": "auto"}, "losses", ["measure = losses: perturb = weights goes with noise"]),
+        ({"perturb": "auto", "head": "perturbed"}, "losses", ["measure = losses: head = perturbed goes with noise"]),
     ],
 )
-def test_whoever_says_where_noise_goes_gets_noise(tmp_path: Path, given: dict[str, str], measure: str) -> None:
-    config, _ = choose_space(task_config(tmp_path, **given), FUNCTION, TRUST)
+def test_whoever_says_where_noise_goes_gets_noise(
+    tmp_path: Path, given: dict[str, str], measure: str, said: list[str]
+) -> None:
+    config, reasons = choose_space(task_config(tmp_path, **given), FUNCTION, TRUST)
     assert config.strategy.measure == measure
+    assert [*map(str, reasons)] == said
 
 
 def test_a_kind_that_measures_no_gradients_takes_no_local_steps(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from fedlearn.tasks.kind import Measure
 from fedlearn.tasks.reason import Reason, Reasons
 from fedlearn.tasks.strategy import strategy_of
 from fedlearn.tasks.user.first_step import USUAL, longer
+from fedlearn.tasks.user.measure_choice import UNUSED_SIGMA
 from fedlearn.tasks.user.task_objective import TaskObjective
 
 RESTARTS = 1
@@ -44,9 +45,6 @@ VECTOR_RATE = 0.3
 
 GROWTH = 64
 """The factor by which the population may grow as volunteers join."""
-
-UNUSED_SIGMA = 1.0
-"""The deviation of noise that there is not."""
 
 DEADLINE_S = (10.0, 3600.0)
 """The least and the greatest `time_per_step`, which only cuts stragglers off: a step closes when all sums are in."""

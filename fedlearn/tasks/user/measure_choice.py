@@ -17,8 +17,8 @@ TELLING_CHANGE = 1e-4
 N_REPEATED = 8
 """Times that a loss is computed again, which may draw what PyTorch's seeds do not decide."""
 
-NOISE_SETTINGS = ("sigma", "group_size")
-"""Automatic settings of noise: whoever sets one wants noise."""
+UNUSED_SIGMA = 1.0
+"""The deviation of noise that there is not."""
 
 
 def choose_measure(config: RunConfig, objective: TaskObjective, data: Columns) -> tuple[RunConfig, Reasons]:
@@ -32,7 +32,11 @@ def choose_measure(config: RunConfig, objective: TaskObjective, data: Columns) -
         return config, ()
     if wanted == "auto" and not objective.task.is_differentiable:
         return config.replace({"measure": "losses"}), ()
-    if wanted == "auto" and (named := _names_noise(config)):
+    if objective.task.is_differentiable and (named := _names_noise(config)):
+        if wanted == "gradients":
+            raise ConfigError(
+                f"measure: expected losses with {named}, got gradients, which have no noise; leave one out"
+            )
         return _losses(config, f"{named} goes with noise")
     try:
         hidden = parts_without_gradient(objective, data)
@@ -56,12 +60,15 @@ def _losses(config: RunConfig, why: str) -> tuple[RunConfig, Reasons]:
 def _names_noise(config: RunConfig) -> str:
     """The first setting that goes with noise alone; empty where there is none."""
     strategy = config.strategy
-    given = [(key, config.get(key)) for key in NOISE_SETTINGS]
+    # A run of gradients that is repeated has the values that stand for no noise.
+    unused = (UNUSED_SIGMA, 1) if strategy.measure == "gradients" else (0.0, 0)
     ties = (
-        *((key, value, bool(value)) for key, value in given),
+        ("sigma", strategy.sigma, strategy.sigma not in (0.0, unused[0])),
+        ("group_size", strategy.group_size, strategy.group_size not in (0, unused[1])),
         ("antithetic", strategy.antithetic, strategy.antithetic),
         ("rank", strategy.rank, strategy.rank != 1),
         ("fitness_shaping", strategy.fitness_shaping, strategy.fitness_shaping != "normalized"),
+        ("sigma_schedule", strategy.sigma_schedule, strategy.sigma_schedule != "constant"),
     )
     return next((f"{key} = {str(value).lower()}" for key, value, is_tied in ties if is_tied), "")
 

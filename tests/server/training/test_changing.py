@@ -55,6 +55,14 @@ def test_what_can_not_change_is_refused_with_the_reason(tmp_path: Path, key: str
         changed(rnn_config(tmp_path), key, text)
 
 
+@pytest.mark.parametrize(("key", "text"), [("sigma", "0.3"), ("sigma_schedule", "linear"), ("exchange", "sum")])
+def test_noise_of_a_run_that_has_none_can_not_change(tmp_path: Path, key: str, text: str) -> None:
+    config = rnn_config(tmp_path, measure="gradients", group_size=1, steps=9)
+    with pytest.raises(ConfigError, match=f"{key}: expected a run that measures losses, since gradients have no noise"):
+        changed(config, key, text)
+    assert changed(config, key, str(config.get(key))) == config
+
+
 @pytest.mark.parametrize(
     ("measure", "end", "more", "expected"),
     [

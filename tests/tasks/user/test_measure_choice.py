@@ -93,6 +93,12 @@ def test_whether_losses_depend_on_what_has_no_gradient_takes_one_more(monkeypatc
         (Sloping, {"group_size": 4}, "measure = losses: group_size = 4 goes with noise"),
         (Sloping, {"antithetic": True}, "measure = losses: antithetic = true goes with noise"),
         (Sloping, {"rank": 0}, "measure = losses: rank = 0 goes with noise"),
+        (Sloping, {"sigma": 1.0}, "measure = losses: sigma = 1.0 goes with noise"),
+        (
+            Sloping,
+            {"sigma_schedule": "linear", "steps": 9},
+            "measure = losses: sigma_schedule = linear goes with noise",
+        ),
     ],
 )
 def test_losses_are_measured_elsewhere_and_the_reason_is_given(
@@ -109,6 +115,28 @@ def test_how_sums_travel_and_what_is_cut_say_nothing_of_noise(given: Mapping[str
     config, _ = settled(Sloping, **given)
     assert config.strategy.measure == "gradients"
     assert strategy_of(config).perturbation.is_summed
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"sigma": 0.5}, "sigma = 0.5"),
+        ({"group_size": 4}, "group_size = 4"),
+        ({"antithetic": True}, "antithetic = true"),
+        ({"fitness_shaping": "sign"}, "fitness_shaping = sign"),
+    ],
+)
+def test_who_wants_both_gradients_and_noise_is_told_so(given: Mapping[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=f"measure: expected losses with {named}, got gradients, which have no noise"):
+        settled(Sloping, measure="gradients", **given)
+    with pytest.raises(ConfigError, match="measure: expected losses, got gradients: a task of kind counting gives"):
+        settled(CountingTask, measure="gradients", **given)
+
+
+def test_a_run_that_is_repeated_may_have_the_values_that_stand_for_no_noise() -> None:
+    config, _ = settled(Sloping, measure="gradients")
+    again, _ = settled(Sloping, measure="gradients", sigma=config.strategy.sigma, group_size=config.strategy.group_size)
+    assert again.strategy == config.strategy
 
 
 def test_nothing_is_said_of_tasks_that_have_no_gradient_at_all() -> None:
