@@ -147,7 +147,7 @@ def _version() -> str:
 
 
 def _parser(program: str) -> Parser:
-    description = "Train neural networks by evolution strategies on volunteers' machines."
+    description = "Train neural networks on volunteers' machines, from losses alone or from gradients."
     parser = Parser(prog=program, description=description)
     parser.show("--version", _version, "show this version and the protocol's, and exit")
     parsers = parser.add_verbs(
