@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedlearn.tasks.task import LossGradients, NoGradientError, most_at_once
+from fedlearn.tasks.torch.backward import Backward
 from fedlearn.tasks.torch.seeds import seeded
 from fedlearn.tasks.torch.trees import between, pick, stacked
 
@@ -70,19 +71,21 @@ def loss_gradients(
     seed: int | None,
     more: Callable[[int], Rows] | None = None,
     batching: Batching,
+    backward: Backward | None = None,
     now: Callable[[], float],
 ) -> LossGradients:
     """The losses of groups and the sum of their gradients; `rows` are [groups, batch_size, ...].
 
     What losses draw from PyTorch's generators follows from the seed, and they are computed one after another; None
     leaves the generators alone. `more` gives further rows of the group of a number, such as random numbers. `now` gives
-    seconds, by which batching chooses.
+    seconds, by which batching chooses; `backward` remembers the way to a gradient from one call to the next.
 
     Raises:
         NoGradientError: PyTorch can't differentiate the loss.
     """
     losses: list[float] = []
     total: Tensor | None = None
+    backward = Backward() if backward is None else backward
     # Seeding takes longer than the gradient of a small model, so it is done once, and for all that draws in one order.
     with torch.enable_grad(), _differentiable(parameters), seeded(seed, parameters[0].device):
         while len(losses) < n_groups:
@@ -94,11 +97,11 @@ def loss_gradients(
             found = None
             if size > 1:
                 some = between(rows, first, first + size) | (stacked(further) if further else {})
-                if (found := _together(loss, parameters, some, size)) is None:
+                if (found := _together(loss, parameters, some, size, backward)) is None:
                     batching.refuse()
             if found is None:
                 groups = [pick(rows, number) | its for number, its in zip(numbers, further or [{}] * size, strict=True)]
-                found = _one_by_one(loss, parameters, groups)
+                found = _one_by_one(loss, parameters, groups, backward)
             if started is not None:
                 batching.took(size, now() - started)
             losses += found[0]
@@ -120,27 +123,31 @@ def _differentiable(parameters: Sequence[Tensor]) -> Iterator[None]:
             parameter.requires_grad_(was_differentiable)
 
 
-def _together(loss: Loss, parameters: Sequence[Tensor], rows: Rows, size: int) -> tuple[list[float], Tensor] | None:
+def _together(
+    loss: Loss, parameters: Sequence[Tensor], rows: Rows, size: int, backward: Backward
+) -> tuple[list[float], Tensor] | None:
     """The losses of some groups and the sum of their gradients; None where they can't be had together."""
     try:
         losses: Tensor = torch.func.vmap(loss)(rows)
-        gradient = _flat_gradient(losses.sum(), parameters)
+        gradient = backward.gradient(losses.sum(), parameters)
     except Exception:  # whatever vmap refuses
         return None
     found = losses.detach().reshape(-1).tolist()
     return (found, gradient) if len(found) == size and are_finite(gradient) else None
 
 
-def _one_by_one(loss: Loss, parameters: Sequence[Tensor], groups: Sequence[Rows]) -> tuple[list[float], Tensor]:
+def _one_by_one(
+    loss: Loss, parameters: Sequence[Tensor], groups: Sequence[Rows], backward: Backward
+) -> tuple[list[float], Tensor]:
     """The losses of some groups and the sum of their gradients, one after another."""
-    losses, total = _alone(loss, parameters, groups[0])
+    losses, total = _alone(loss, parameters, groups[0], backward)
     for rows in groups[1:]:
-        found, gradient = _alone(loss, parameters, rows)
+        found, gradient = _alone(loss, parameters, rows, backward)
         losses, total = losses + found, total.add_(gradient)
     return losses, total
 
 
-def _alone(loss: Loss, parameters: Sequence[Tensor], rows: Rows) -> tuple[list[float], Tensor]:
+def _alone(loss: Loss, parameters: Sequence[Tensor], rows: Rows, backward: Backward) -> tuple[list[float], Tensor]:
     """The loss of a group and its gradient: infinity and zeros where one of them is not finite."""
     try:
         found = loss(rows)
@@ -159,7 +166,7 @@ def _alone(loss: Loss, parameters: Sequence[Tensor], rows: Rows) -> tuple[list[f
     if found.numel() != 1:
         raise ValueError(f"the loss: expected one number, got a tensor of shape {tuple(found.shape)}; take its mean")
     try:
-        gradient = _flat_gradient(found.reshape(()), parameters)
+        gradient = backward.gradient(found.reshape(()), parameters)
     except (RuntimeError, NotImplementedError) as error:
         raise NoGradientError(f"PyTorch cannot differentiate the loss: {error}") from error
     if not (found.isfinite() and are_finite(gradient)):
@@ -180,12 +187,3 @@ def called(function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN40
 def are_finite(numbers: Tensor) -> bool:
     """Whether all numbers are finite, which a finite sum shows faster than an answer for each."""
     return bool(numbers.sum().isfinite()) or bool(numbers.isfinite().all())
-
-
-def _flat_gradient(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-    parts = torch.autograd.grad(loss, parameters, allow_unused=True)
-    whole = [
-        (torch.zeros_like(parameter) if part is None else part.to_dense() if part.is_sparse else part).reshape(-1)
-        for part, parameter in zip(parts, parameters, strict=True)
-    ]
-    return torch.cat(whole)

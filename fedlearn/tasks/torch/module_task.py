@@ -15,6 +15,7 @@ from fedlearn.es.noise import TensorNoise
 from fedlearn.tasks.blocks import Columns
 from fedlearn.tasks.signatures import check_takes, named_values
 from fedlearn.tasks.task import Batch, LossGradients, Setting, Task, flat_weights
+from fedlearn.tasks.torch.backward import Backward
 from fedlearn.tasks.torch.devices import use_device
 from fedlearn.tasks.torch.gradients import Batching, loss_gradients
 from fedlearn.tasks.torch.hidden import hidden_matrices
@@ -162,6 +163,10 @@ class ModuleTask(Task):
     def _batching(self) -> Batching:
         return Batching(self.backward_bytes)
 
+    @cached_property
+    def _backward(self) -> Backward:
+        return Backward(self.model.parameters)
+
     def report(self) -> str:
         return str(self._plans)
 
@@ -200,6 +205,7 @@ class ModuleTask(Task):
                 seed=seed,
                 more=None if drawn is None else lambda group: drawn(batch.seeds[group]),
                 batching=self._batching,
+                backward=self._backward,
                 now=lambda: self._plans.now(self.device),
             )
 

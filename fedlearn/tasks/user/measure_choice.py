@@ -42,7 +42,8 @@ def choose_measure(config: RunConfig, objective: TaskObjective, data: Columns) -
         hidden = parts_without_gradient(objective, data)
         if hidden and wanted == "auto":
             raise NoGradientError(
-                f"losses depend on {listed(hidden)}, and the gradient that PyTorch finds says nothing of that"
+                f"losses depend on {listed(hidden)}, and the gradient that PyTorch finds says nothing of that, as"
+                " behind rounding, detach() or a checkpoint of data alone with use_reentrant=True"
             )
     except NoGradientError as error:
         if wanted == "gradients":

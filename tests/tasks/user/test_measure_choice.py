@@ -59,7 +59,7 @@ def test_losses_are_measured_where_they_depend_on_what_has_no_gradient(names: st
     config, reasons = settled_partial(names)
     assert config.strategy.measure == "losses"
     why = f"measure = losses: losses depend on {told}, and the gradient that PyTorch finds says nothing of that"
-    assert str(reasons[0]) == why
+    assert str(reasons[0]).startswith(f"{why}, as behind rounding")
 
 
 @pytest.mark.parametrize("every", [1, 7])

@@ -6,13 +6,14 @@ They replace PyTorch's functions while a program is captured; the program's loss
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from math import inf
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import _VF, Tensor
 from torch.distributions import Distribution
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 from torch.nn.modules import transformer
+from torch.utils import checkpoint
 
 _ctc_loss, _embedding_bag = F.ctc_loss, F.embedding_bag
 
@@ -27,9 +28,22 @@ def standing_in() -> AbstractContextManager[None]:
         (F, "embedding_bag", embedding_bag),
         (F, "gumbel_softmax", gumbel_softmax),
         (Distribution, "_validate_args", False),
+        (checkpoint, "CheckpointFunction", TransparentCheckpoint),
         (transformer, "_detect_is_causal_mask", _is_said_to_be_causal),
         *((_VF, name, _layer_by_layer(getattr(_VF, name))) for name in ("gru", "lstm", "rnn_relu", "rnn_tanh")),
     )
+
+
+@final
+class TransparentCheckpoint:
+    """A reentrant checkpoint that keeps everything, as each volunteer chooses what it keeps of a graph."""
+
+    @staticmethod
+    def apply(function: Callable[..., Any], _preserve_rng_state: bool, *args: Any) -> Any:  # noqa: ANN401 (of any kind)
+        """What the function gives; no gradient passes where no argument has one, as in PyTorch's."""
+        has_gradient = any(isinstance(arg, Tensor) and arg.requires_grad for arg in args)
+        with torch.set_grad_enabled(has_gradient):
+            return function(*args)
 
 
 def drawing_alike() -> AbstractContextManager[None]:

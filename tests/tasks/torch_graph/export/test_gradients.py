@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from fedlearn.es.layout import Float32Array  # noqa: E402
 from fedlearn.graphs.graph import GraphError  # noqa: E402
@@ -59,8 +60,30 @@ def data_alone(model: nn.Module, rows: Rows) -> Tensor:
     return F.mse_loss(model(1.1 * rows["x"]), model(rows["x"]).data + 1.0)
 
 
+def checkpointed(model: nn.Module, rows: Rows) -> Tensor:
+    assert isinstance(model, nn.Sequential)
+    found: Tensor = checkpoint(model[1:], model[0](rows["x"]), use_reentrant=True)
+    return found.square().mean()
+
+
+def checkpointed_from_the_rows(model: nn.Module, rows: Rows) -> Tensor:
+    assert isinstance(model, nn.Sequential)
+    found: Tensor = model[2](checkpoint(model[:2], rows["x"], use_reentrant=True))
+    return found.square().mean()
+
+
 def task_of(loss: Loss, model: Callable[[], nn.Module] = network) -> Supervised:
     return supervised(model, loss, {"x": X}, batch_size=8)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("loss", [checkpointed, checkpointed_from_the_rows])
+def test_a_graph_has_the_gradient_of_a_module_with_checkpoints(loss: Loss) -> None:
+    task = task_of(loss)
+    weights = flat_weights(task.tensors)
+    expected, found = gradient_of(task, weights), gradient_of(received(task.as_graph()), weights)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert (np.abs(expected[1:31]).max() > 1e-3) == (loss is checkpointed)
 
 
 def gradient_of(task: Task, weights: Float32Array) -> Float32Array:
