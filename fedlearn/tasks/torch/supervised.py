@@ -62,6 +62,8 @@ class Supervised(ModuleTask):
         self._own_loss, self._metrics = loss, metrics
         self._moves_buffers: bool | None = None
         """Whether a loss changes buffers of the module; None before the first one."""
+        self._may_draw_again = True
+        """Whether something may be drawn on the way back of a gradient, where none of the loss's own modes is left."""
         self._trained = wraps(loss)(_with_portable_draws(self._loss))
 
     def _loss(self, model: nn.Module, rows: Rows) -> Tensor | float:
@@ -88,8 +90,12 @@ class Supervised(ModuleTask):
         return np.asarray(losses.cpu(), dtype=np.float32)
 
     def loss_gradients(self, weights: Float32Array, batch: Batch) -> LossGradients:
-        with learning(self.model):
-            return self.gradients_of(partial(self._trained, self.model), weights, batch)
+        # A checkpoint that computes again what drops something must drop the same.
+        with learning(self.model), PortableDraws() if self._may_draw_again else nullcontext() as draws:
+            found = self.gradients_of(partial(self._trained, self.model), weights, batch)
+        if draws is not None:
+            self._may_draw_again = draws.has_drawn
+        return found
 
     def as_graph(self, *, batch_size: int = 0) -> bytes:
         from fedlearn.tasks.torch_graph.sharing import share

@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from fedlearn.tasks.torch.supervised import Rows, Supervised, supervised  # noqa: E402
 from fedlearn.tasks.torch_graph.sharing import received  # noqa: E402
@@ -234,3 +235,25 @@ def test_targets_that_nobody_has_scaled_are_learned(tmp_path: Path) -> None:
     losses = [loss for loss in trained.losses if loss is not None]
     assert losses[0] > 5e6
     assert losses[-1] < 0.1 * losses[0]
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_what_is_computed_again_on_the_way_back_drops_the_same(use_reentrant: bool) -> None:
+    def dropping() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 8), nn.Dropout(0.5), nn.Tanh(), nn.Linear(8, 3))
+
+    def plain(model: nn.Module, rows: Rows) -> Tensor:
+        return cross_entropy(model, rows)
+
+    def checkpointed(model: nn.Module, rows: Rows) -> Tensor:
+        assert isinstance(model, nn.Sequential)
+        found = checkpoint(model[1:], model[0](rows["x"]), use_reentrant=use_reentrant)
+        return F.cross_entropy(found, rows["y"])
+
+    expected, task = (supervised(dropping, loss, examples(), batch_size=BATCH_SIZE) for loss in (plain, checkpointed))
+    weights, batch = flat_weights(expected.tensors), batch_of(expected)
+    for _ in range(2):  # what the first gradient shows decides how further ones are computed
+        one, other = expected.loss_gradients(weights, batch), task.loss_gradients(weights, batch)
+        np.testing.assert_array_equal(one.losses, other.losses)
+        np.testing.assert_array_equal(one.total, other.total)
+    assert (expected._may_draw_again, task._may_draw_again) == (False, True)
