@@ -1,6 +1,6 @@
 """The common base of tasks around a PyTorch module: the tensors that are trained, and members around them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
@@ -26,7 +26,7 @@ from fedlearn.tasks.torch.members.noise import as_tensors as as_noise
 from fedlearn.tasks.torch.members.refusals import refuse_lazy, refuse_module
 from fedlearn.tasks.torch.members.sequential import load_flat
 from fedlearn.tasks.torch.training_mode import buffers_taken_back
-from fedlearn.tasks.torch.trees import as_tensors
+from fedlearn.tasks.torch.trees import Tree, as_tensors
 
 Model = nn.Module | Callable[[], nn.Module]
 """A module, or a function that makes one; called when first needed, after `torch.manual_seed` of a run's seed."""
@@ -53,7 +53,7 @@ class ModuleTask(Task):
         self._hidden = hidden
         self._model, self._train, self._seed = model, train, 0
         self.device, self._threads = torch.device("cpu"), 0
-        self._plans = ExecutionPlans(self._frozen_tensors, lambda: keepers(self.model))
+        self._plans = ExecutionPlans(self._frozen_tensors, lambda: keepers(self.model), self._elsewhere)
 
     def use(self, device: str = "cpu", *, threads: int = 0) -> None:
         """Sets the device (cpu, cuda, mps) and the number of threads for trials; 0 threads leaves the number as it
@@ -226,6 +226,10 @@ class ModuleTask(Task):
     def judging(self) -> AbstractContextManager[None]:
         """A context in which the module is as it will be used, for judging it or for saving it."""
         return nullcontext()
+
+    def _elsewhere(self) -> Iterable[Sequence[Tree]]:
+        """Arguments of a loss for other groups than the first, if there are any."""
+        return ()
 
     def _prepare(self, model: nn.Module) -> None:
         """Prepares the module for training.

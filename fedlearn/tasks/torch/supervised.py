@@ -31,6 +31,9 @@ Judge = Callable[[nn.Module, Rows], Tensor | float]
 BATCH_SIZE = 32
 """Rows of a group by gradients."""
 
+N_ELSEWHERE = 64
+"""Groups of rows, from all over the data, that are asked whether they read a parameter that the first one does not."""
+
 HELD_OUT_SHARE = 10
 """One row in this many is held out, if metrics are wanted and no held-out rows are given."""
 
@@ -141,6 +144,11 @@ class Supervised(ModuleTask):
         """The rows of the data with these numbers."""
         found: Rows = as_tensors({name: column[numbers] for name, column in self.data.items()}, self.device)
         return found
+
+    def _elsewhere(self) -> Iterator[tuple[Rows]]:
+        size = N_ELSEWHERE, self.batch_size_by_losses or self.batch_size
+        for numbers in np.random.default_rng(0).integers(n_rows(self.data), size=size):
+            yield (self._rows(numbers),)
 
     def _prepare(self, model: nn.Module) -> None:
         refuse_module(model, may_train=True)

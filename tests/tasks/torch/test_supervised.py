@@ -257,3 +257,25 @@ def test_what_is_computed_again_on_the_way_back_drops_the_same(use_reentrant: bo
         np.testing.assert_array_equal(one.losses, other.losses)
         np.testing.assert_array_equal(one.total, other.total)
     assert (expected._may_draw_again, task._may_draw_again) == (False, True)
+
+
+def test_by_losses_an_expert_that_few_rows_meet_is_trained() -> None:
+    class Experts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.experts = nn.ModuleList([nn.Linear(6, 3) for _ in range(2)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = self.experts[int(x[:, 0].max() > 10.0)](x)
+            return found
+
+    def losses_of(data: dict[str, NDArray[Any]]) -> NDArray[Any]:
+        task = supervised(Experts, cross_entropy, data, batch_size=BATCH_SIZE)
+        noise = member_noise(task.layout, Trials(0, Perturbation(0.1, 1), GROUP_SIZE, 0, 8), seed=1)
+        return task.losses(task.members(flat_weights(task.tensors), noise, n_groups=N_GROUPS), batch_of(task))
+
+    data = examples()
+    with pytest.raises(ValueError, match=r"never read experts\.1\.weight, experts\.1\.bias"):
+        losses_of(data)
+    data["x"][-1, 0] = 11.0
+    assert np.std(losses_of(data)) > 0

@@ -1,6 +1,6 @@
 """Execution plans: whether a function's members run sequentially or batched, decided by a trial that is repeated."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from inspect import unwrap
 from time import get_clock_info, thread_time
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedlearn.tasks.torch.members.chunk_size import ChunkSize
 from fedlearn.tasks.torch.members.trial import Subject, TrialOutcome, first_line, hold_trial
+from fedlearn.tasks.torch.trees import Tree
 
 N_TRIED = 4
 """Number of members in a trial, each of which runs sequentially and batched."""
@@ -84,10 +85,16 @@ class ExecutionPlans:
     """The execution plans of a task's functions, by the code of the function."""
 
     def __init__(
-        self, frozen: Callable[[], Mapping[str, Tensor]], keepers: Callable[[], Mapping[str, str]] = dict
+        self,
+        frozen: Callable[[], Mapping[str, Tensor]],
+        keepers: Callable[[], Mapping[str, str]] = dict,
+        elsewhere: Callable[[], Iterable[Sequence[Tree]]] = tuple,
     ) -> None:
-        """`frozen` gives the tensors that functions must not change, `keepers` attributes that keep other tensors."""
-        self._frozen, self._keepers = frozen, keepers
+        """`frozen` gives the tensors that functions must not change, `keepers` attributes that keep other tensors.
+
+        `elsewhere` gives arguments of other groups, which are asked where one group leaves parameters unread.
+        """
+        self._frozen, self._keepers, self._elsewhere = frozen, keepers, elsewhere
         self.clock: Callable[[torch.device], float] = processor_clock
         """The clock of a device, in seconds."""
         self.most_at_once = 2**31
@@ -107,7 +114,10 @@ class ExecutionPlans:
         """
         code, clock = _code_of(subject.function), partial(self.now, subject.device)
         started, is_first = clock(), code not in self._plans
-        verdict = hold_trial(subject, n_tried, self._frozen, clock, keepers=self._keepers, is_first=is_first)
+        keepers, elsewhere = self._keepers, self._elsewhere
+        verdict = hold_trial(
+            subject, n_tried, self._frozen, clock, keepers=keepers, elsewhere=elsewhere, is_first=is_first
+        )
         trial_s = clock() - started
         name = str(getattr(code, "co_name", type(code).__name__))
         if is_first:

@@ -1,6 +1,6 @@
 """A trial of a function's first members: sequentially, which is right, and batched, which should be faster."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -112,19 +112,21 @@ def hold_trial(
     clock: Callable[[], float],
     *,
     keepers: Callable[[], Mapping[str, str]] = dict,
+    elsewhere: Callable[[], Iterable[Sequence[Tree]]] = tuple,
     is_first: bool = True,
 ) -> TrialOutcome:
     """Runs `n_tried` of the subject's members sequentially and batched; the `frozen` tensors must not change.
 
     Tensors that the very first call makes and keeps, such as a buffer of positions, are no change. `keepers` gives an
-    attribute that keeps tensors, by module. In a trial that is not the function's first, losses may be alike: a share
-    of right answers may be the same for all members on some rows.
+    attribute that keeps tensors, by module; `elsewhere` gives arguments of other groups, which may read parameters that
+    this one does not, such as those of experts that few rows meet. In a trial that is not the function's first, losses
+    may be alike: a share of right answers may be the same for all members on some rows.
 
     Raises:
         Refused: the function does something by which members cannot be compared, or reads no parameter.
         Exception: the function itself raises for a single member.
     """
-    plain, draws, hidden = _look(subject, keepers, may_be_unheard=not is_first)
+    plain, draws, hidden = _look(subject, keepers, elsewhere, may_be_unheard=not is_first)
     before = states(frozen())
     each, times_s = [], []
     for member in range(n_tried):
@@ -173,12 +175,16 @@ def first_line(error: Exception) -> str:
 
 
 def _look(
-    subject: Subject, keepers: Callable[[], Mapping[str, str]], *, may_be_unheard: bool
+    subject: Subject,
+    keepers: Callable[[], Mapping[str, str]],
+    elsewhere: Callable[[], Iterable[Sequence[Tree]]],
+    *,
+    may_be_unheard: bool,
 ) -> tuple[Tree, bool, list[str]]:
     """The result of a plain run, whether it draws random numbers, and the parameters whose use PyTorch does not show.
 
     A second run must give the same result and read the same parameters as the first. Noise on a parameter that no
-    function was seen to read must change the result, unless it `may_be_unheard`.
+    function was seen to read, here or elsewhere, must change the result, unless it `may_be_unheard`.
     """
     first = subject.member(0)
     given = {str(i): leaf for i, leaf in enumerate(leaves((first.shared, first.own))) if isinstance(leaf, Tensor)}
@@ -191,9 +197,23 @@ def _look(
     again, _, unmet = _run_plainly(first)
     if not draws and not agree(stacked([plain]), stacked([again])):
         refuse_memory(plain, again)
-    if unread := [name for name in unmet if not (may_be_unheard or _is_heard(subject, name, plain))]:
-        refuse_unread(unread, [name for name in unread if name not in unmet_at_first], keepers())
-    return plain, draws, unmet
+    unread = [name for name in unmet if may_be_unheard or not _is_heard(subject, name, plain)]
+    left = _still_unread(first, unread, elsewhere)
+    if left and not may_be_unheard:
+        refuse_unread(left, [name for name in left if name not in unmet_at_first], keepers())
+    return plain, draws, [name for name in unmet if name in left or name not in unread]
+
+
+def _still_unread(
+    first: Subject, unread: Sequence[str], elsewhere: Callable[[], Iterable[Sequence[Tree]]]
+) -> list[str]:
+    """The parameters among some that no other group was seen to read, either; nothing is run where there are none."""
+    left = list(unread)
+    for shared in elsewhere() if left else ():
+        _, _, unmet = _run_plainly(msgspec.structs.replace(first, shared=shared))
+        if not (left := [name for name in left if name in unmet]):
+            break
+    return left
 
 
 def _run_plainly(first: Subject) -> tuple[Tree, bool, list[str]]:

@@ -1,5 +1,5 @@
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from itertools import count
 from typing import Any
@@ -34,14 +34,21 @@ def clock() -> Callable[[], float]:
 
 @torch.no_grad()
 def tried(
-    model: nn.Module, function: Callable[..., Any], draw: Draw, *shared: Tensor, own: tuple[Tensor, ...] = ()
+    model: nn.Module,
+    function: Callable[..., Any],
+    draw: Draw,
+    *shared: Tensor,
+    own: tuple[Tensor, ...] = (),
+    elsewhere: Callable[[], Iterable[Sequence[Tensor]]] = tuple,
+    is_first: bool = True,
 ) -> TrialOutcome:
     torch.manual_seed(0)
     parameters = dict(model.named_parameters())
     weights = [parameter.detach().clone() for parameter in parameters.values()]
     noise = draw(list(parameters.values()), 4)
     subject = Subject(function, parameters, weights, noise, shared, own, nullcontext)
-    return hold_trial(subject, 4, lambda: dict(model.named_buffers()), clock(), keepers=lambda: keepers(model))
+    buffers, kept = lambda: dict(model.named_buffers()), lambda: keepers(model)
+    return hold_trial(subject, 4, buffers, clock(), keepers=kept, elsewhere=elsewhere, is_first=is_first)
 
 
 def test_both_ways_are_timed_and_their_losses_shown(draw: Draw) -> None:
@@ -105,6 +112,49 @@ def test_a_parameter_that_nothing_reads_is_an_error(draw: Draw) -> None:
     message = r"never read idle\.weight, idle\.bias, .* train=lambda name: 'idle\.weight' not in name"
     with pytest.raises(Refused, match=message):
         tried(model, lambda x: model["used"](x).mean(), draw, X)
+
+
+def experts(*names: str) -> tuple[nn.ModuleDict, Callable[[Tensor], Tensor]]:
+    """Layers with these names, and a loss that runs `a` where the first number is positive, else `b`."""
+    layers = nn.ModuleDict({name: nn.Linear(4, 3) for name in names})
+
+    def loss(x: Tensor) -> Tensor:
+        found: Tensor = layers["a" if x[0, 0] > 0 else "b"](x)
+        return found.square().mean()
+
+    return layers, loss
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_parameter_that_other_rows_read_is_allowed(is_first: bool, draw: Draw) -> None:
+    n_asked = 0
+
+    def elsewhere() -> Iterable[Sequence[Tensor]]:
+        nonlocal n_asked
+        for x in (X, X.abs(), -X, X):  # `b` is met by the first of them, and no `c` is there to look for
+            n_asked += 1
+            yield (x,)
+
+    layers, loss = experts("a", "b")
+    outcome = tried(layers, loss, draw, X.abs() + 1.0, elsewhere=elsewhere, is_first=is_first)
+    assert "not show" not in outcome.refusal
+    assert n_asked == 1
+
+
+def test_what_neither_these_rows_nor_others_read_is_an_error(draw: Draw) -> None:
+    layers, loss = experts("a", "b", "c")
+    with pytest.raises(Refused, match=r"never read c\.weight, c\.bias, so"):
+        tried(layers, loss, draw, X.abs() + 1.0, elsewhere=lambda: [(X,)])
+    with pytest.raises(Refused, match=r"never read b\.weight, b\.bias, c\.weight and 1 more"):
+        tried(layers, loss, draw, X.abs() + 1.0, elsewhere=lambda: [(X + 5.0,)])
+
+
+def test_no_other_rows_are_asked_where_these_read_everything(draw: Draw) -> None:
+    def elsewhere() -> Iterable[Sequence[Tensor]]:
+        raise AssertionError("asked")
+
+    layers, loss = experts("a")
+    tried(layers, loss, draw, X.abs() + 1.0, elsewhere=elsewhere)
 
 
 def test_a_change_of_a_buffer_is_refused(draw: Draw) -> None:
