@@ -55,8 +55,10 @@ def rnn_config(folder: Path, **settings: Any) -> RunConfig:  # noqa: ANN401 (val
 
 
 def task_config(folder: Path, **settings: Any) -> RunConfig:  # noqa: ANN401 (values of any setting)
-    """Of a run of a user's task in `folder/runs`."""
-    return Schema(TaskOptions).build({**STRATEGY, "task": "fit.py:task", "runs": str(folder / "runs"), **settings})
+    """Of a run of a user's task in `folder/runs`; gradients have no noise."""
+    noise = {"sigma": 0.0} if settings.get("measure") == "gradients" else {}
+    where = {"task": "fit.py:task", "runs": str(folder / "runs")}
+    return Schema(TaskOptions).build({**STRATEGY, **noise, **where, **settings})
 
 
 def fit_task(**arguments: Any) -> NamedTask:  # noqa: ANN401 (arguments of `function`)
