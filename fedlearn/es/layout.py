@@ -33,7 +33,8 @@ class TensorSpec(msgspec.Struct, frozen=True, dict=True):
     mask_column: int = -1
     n_hidden: int = 0
     """Number of hidden matrices that the tensor holds, one below the other, for optimizers to which a matrix is a
-    whole; 0 for embeddings, heads, and what is no matrix."""
+    whole; 0 for embeddings, heads, and what is no matrix. Negative where rows are a layer's inputs, as in `Conv1D` of
+    transformers: so many matrices lie side by side, and are turned to take their steps."""
     number: int | None = None
     """The tensor's number in the whole model; None means its place in this layout."""
     first_row: int = 0
@@ -58,9 +59,9 @@ class TensorSpec(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def hidden_sides(self) -> tuple[int, int]:
-        """Rows and columns of each of its hidden matrices."""
+        """Rows and columns of each of its hidden matrices, turned where its rows are inputs."""
         rows, columns = self.sides
-        return rows // self.n_hidden, columns
+        return (rows // self.n_hidden, columns) if self.n_hidden > 0 else (columns // -self.n_hidden, rows)
 
     @cached_property
     def is_matrix(self) -> bool:
@@ -236,10 +237,10 @@ class ParameterLayout(msgspec.Struct, frozen=True, dict=True):
         return joined
 
     @cached_property
-    def hidden(self) -> Sequence[tuple[tuple[float, tuple[int, int]], slice]]:
-        """The intervals of tensors with hidden matrices, each with (scale, rows and columns of each matrix)."""
+    def hidden(self) -> Sequence[tuple[TensorSpec, slice]]:
+        """The tensors with hidden matrices, each with its interval."""
         return [
-            ((tensor.scale, tensor.hidden_sides), slice(offset, offset + tensor.size))
+            (tensor, slice(offset, offset + tensor.size))
             for tensor, offset in zip(self.tensors, self.offsets, strict=True)
             if tensor.n_hidden
         ]

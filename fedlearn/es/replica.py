@@ -15,7 +15,7 @@ import es_core
 from fedlearn.es.attempts import Move
 from fedlearn.es.correlation import go_elsewhere, search
 from fedlearn.es.digest import part_digests, run_digest, tensor_digests
-from fedlearn.es.layout import Float32Array, ParameterLayout
+from fedlearn.es.layout import Float32Array, ParameterLayout, TensorSpec
 from fedlearn.es.optimizers import GradientPart, Optimizer, TensorStep, exact_arithmetic
 from fedlearn.es.snapshot import START, Snapshot
 from fedlearn.es.sums.estimate import Int32Array, decode_estimate, estimate_of_rows
@@ -138,8 +138,8 @@ class Replica:
                 )
             ]
             steps += [
-                (interval, self._tensor_step(update, scale=scale, is_matrix=True, sides=sides))
-                for (scale, sides), interval in (self.layout.hidden if by_matrix else ())
+                (interval, self._tensor_step(update, scale=tensor.scale, is_matrix=True, hidden=tensor))
+                for tensor, interval in (self.layout.hidden if by_matrix else ())
             ]
             # Tensors without a scale are constants of the model that travel with its weights.
             learned = [(interval, by) for interval, by in steps if by.scale != 0.0]
@@ -202,7 +202,7 @@ class Replica:
             optimizer.step(weights, own, estimate[interval], by)
 
     def _tensor_step(
-        self, update: Update, *, scale: float, is_matrix: bool, sides: tuple[int, int] | None = None
+        self, update: Update, *, scale: float, is_matrix: bool, hidden: TensorSpec | None = None
     ) -> TensorStep:
         """What the step of tensors depends on that are alike in this."""
         decays = is_matrix and update.decay_towards == "zero"
@@ -212,7 +212,8 @@ class Replica:
             scale=scale,
             decay=update.optimizer.learning_rate * update.weight_decay if decays else 0.0,
             is_matrix=is_matrix,
-            sides=sides,
+            sides=hidden.hidden_sides if hidden is not None else None,
+            is_turned=hidden is not None and hidden.n_hidden < 0,
             threads=self._threads,
         )
 

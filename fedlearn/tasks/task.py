@@ -108,7 +108,8 @@ class Task(ABC):
     """The column of data with row numbers, for each tensor whose rows matter only to the groups whose data name
     them."""
     hidden: Mapping[str, int] = MappingProxyType({})
-    """Number of hidden matrices in each tensor that holds some, one below the other; see `TensorSpec.n_hidden`."""
+    """Number of hidden matrices in each tensor that holds some, one below the other, or negative where they lie side by
+    side; see `TensorSpec.n_hidden`."""
     statistics: Mapping[str, Statistic] = MappingProxyType({})
     """The tensors, at most one each, that hold mean and deviation of what members observe; `observe` then gives their
     moments."""
@@ -262,9 +263,11 @@ def layout_of(
         specs.append(TensorSpec(name, shape, scale, mask_column, hidden.get(name, 0), statistic=statistic))
         column += shape[0] if is_masked else 0
     for spec in specs:
-        if spec.n_hidden and (not spec.is_matrix or spec.n_hidden < 0 or spec.shape[0] % spec.n_hidden):
+        side = spec.sides[0 if spec.n_hidden > 0 else 1]
+        if spec.n_hidden and (not spec.is_matrix or side % spec.n_hidden):
             raise ValueError(
-                f"hidden: expected a divisor of the rows of {spec.name} {list(spec.shape)}, got {spec.n_hidden}"
+                f"hidden: expected a divisor of the rows of {spec.name} {list(spec.shape)}, or minus one of its "
+                f"columns, got {spec.n_hidden}"
             )
     return ParameterLayout(tuple(specs))
 

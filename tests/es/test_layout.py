@@ -68,11 +68,13 @@ def test_tensors_with_hidden_matrices_have_intervals_of_their_own() -> None:
         TensorSpec("vector", (3,)),
         TensorSpec("slow", (2, 2), scale=0.5, n_hidden=1),
         TensorSpec("kernel", (2, 3, 1), n_hidden=1),
+        TensorSpec("turned", (2, 9), n_hidden=-3),
     )
-    assert [*ParameterLayout(specs).hidden] == [
-        ((1.0, (2, 2)), slice(0, 8)),
-        ((0.5, (2, 2)), slice(11, 15)),
-        ((1.0, (2, 3)), slice(15, 21)),
+    assert [(spec.name, spec.hidden_sides, interval) for spec, interval in ParameterLayout(specs).hidden] == [
+        ("a", (2, 2), slice(0, 8)),
+        ("slow", (2, 2), slice(11, 15)),
+        ("kernel", (2, 3), slice(15, 21)),
+        ("turned", (3, 2), slice(21, 39)),
     ]
     assert ParameterLayout(specs).stretches(apart=False, with_hidden=False) == [((1.0, False), slice(8, 11))]
     assert ParameterLayout(specs).stretches(apart=False)[0] == ((1.0, False), slice(0, 11))

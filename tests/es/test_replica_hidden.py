@@ -19,6 +19,7 @@ LAYOUT = ParameterLayout(
         TensorSpec("first", (16, 16), n_hidden=1),
         TensorSpec("bias", (16,)),
         TensorSpec("fused", (48, 16), n_hidden=3),
+        TensorSpec("side by side", (16, 48), n_hidden=-3),
         TensorSpec("slow", (16, 16), scale=0.5, n_hidden=1),
         TensorSpec("still", (16, 16), scale=0.0, n_hidden=1),
         TensorSpec("head", (20, 16)),
@@ -53,6 +54,7 @@ def test_each_hidden_matrix_takes_its_step_as_a_whole(decay: float, towards: str
             scale=spec.scale,
             decay=0.01 * decay if spec.is_matrix and towards == "zero" else 0.0,
             sides=spec.hidden_sides if spec.n_hidden else None,
+            is_turned=spec.n_hidden < 0,
         )
         if towards == "start" and spec.scale:
             es_core.pull_towards(weights, WEIGHTS[interval], 0.01 * decay)

@@ -9,7 +9,7 @@ products are then integers, the same in whatever order and by whatever instructi
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar, Self, final
 
 import msgspec
@@ -80,6 +80,8 @@ class Muon(Optimizer, frozen=True, array_like=True, tag="muon"):
     ) -> None:
         if by.sides is None:
             self._adam(by).step(weights, slots, estimate, by)
+        elif by.is_turned:
+            _in_turn(self.step, weights, slots["first_moment"], estimate, by)
         elif max(by.sides) > LONGEST_SIDE:
             self.plain_step(weights, slots, estimate, by)
         else:
@@ -102,6 +104,9 @@ class Muon(Optimizer, frozen=True, array_like=True, tag="muon"):
         if by.sides is None:
             self._adam(by).plain_step(weights, slots, estimate, by)
             return
+        if by.is_turned:
+            _in_turn(self.plain_step, weights, slots["first_moment"], estimate, by)
+            return
         m = slots["first_moment"]
         gradient = estimate.astype(np.float32) * np.float32(by.gradient_scale)
         kept, added = np.float32(self.momentum), np.float32(1.0 - self.momentum)
@@ -118,6 +123,24 @@ class Muon(Optimizer, frozen=True, array_like=True, tag="muon"):
         """The optimizer of all but hidden matrices, or of those tensors that take this step."""
         factor = 1.0 if by is None or by.is_matrix else self.vector_rate
         return Adam(self.learning_rate * factor, self.beta1, self.beta2)
+
+
+def _in_turn(
+    step: Callable[[Float32Array, Mapping[str, Float32Array], Int32Array, TensorStep], None],
+    weights: Float32Array,
+    momentum: Float32Array,
+    estimate: Int32Array,
+    by: TensorStep,
+) -> None:
+    """Takes a step of matrices that lie side by side and turned, by one for those that lie one after another."""
+    assert by.sides is not None
+    rows, columns = by.sides
+    there = [array.reshape(columns, -1, rows).transpose(1, 2, 0) for array in (weights, momentum)]
+    turned = [np.ascontiguousarray(array).reshape(-1) for array in there]
+    turned_estimate = np.ascontiguousarray(estimate.reshape(columns, -1, rows).transpose(1, 2, 0)).reshape(-1)
+    step(turned[0], {"first_moment": turned[1]}, turned_estimate, msgspec.structs.replace(by, is_turned=False))
+    for array, moved in zip(there, turned, strict=True):
+        array[:] = moved.reshape(array.shape)
 
 
 def nearest_orthogonal(matrices: Float32Array) -> Float32Array:

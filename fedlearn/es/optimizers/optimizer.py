@@ -27,6 +27,8 @@ class TensorStep(msgspec.Struct, frozen=True):
     sides: tuple[int, int] | None = None
     """Rows and columns of hidden matrices, which lie one after another and take their steps as wholes; None where each
     element takes its own."""
+    is_turned: bool = False
+    """Whether these matrices lie side by side instead, and turned: [columns, number, rows]."""
     threads: int = 1
     """The most threads that share a large matrix; 0 means as many as there are processors. No bit depends on it."""
     is_matrix: bool = True

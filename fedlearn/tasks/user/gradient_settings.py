@@ -62,7 +62,7 @@ def settle_gradients(
     if (config.server.seats or config.server.shards > 1) and not config.strategy.local_steps:
         config = config.replace({"local_steps": 1})
         chosen.append(Reason("the seats of a crew take each step together", "local_steps", "1"))
-    n_hidden = sum(spec.n_hidden for spec in objective.layout.tensors)
+    n_hidden = sum(abs(spec.n_hidden) for spec in objective.layout.tensors)
     if config.optimizer.optimizer == "auto" and n_hidden and not objective.task.is_tuned:
         config = config.replace({"optimizer": "muon"})
         what = "a hidden matrix" if n_hidden == 1 else f"{n_hidden} hidden matrices"
@@ -160,6 +160,6 @@ def _wider(layout: ParameterLayout) -> float:
 def _width(layout: ParameterLayout) -> float:
     """The shorter side of hidden matrices, in the median, or the inputs of another matrix, such as a head, if these are
     more; 0 where there are no hidden matrices."""
-    shorter = [min(spec.hidden_sides) for spec in layout.tensors for _ in range(spec.n_hidden)]
+    shorter = [min(spec.hidden_sides) for spec in layout.tensors for _ in range(abs(spec.n_hidden))]
     n_inputs = [spec.shape[1] for spec in layout.tensors if len(spec.shape) == 2 and not spec.n_hidden]
     return max([median(shorter), *n_inputs]) if shorter else 0.0

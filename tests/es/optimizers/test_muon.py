@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import msgspec
 import numpy as np
 import pytest
@@ -65,6 +67,23 @@ def test_what_is_no_hidden_matrix_takes_adams_step(*, is_matrix: bool, rate: flo
         optimizer.step(*arrays, np.arange(9, dtype=np.int32), by)
         moved.append([arrays[0].tolist(), *(slot.tolist() for slot in arrays[1].values())])
     assert moved[0] == moved[1]
+
+
+@pytest.mark.parametrize("way", [Muon.step, Muon.plain_step])
+def test_matrices_side_by_side_take_the_steps_of_turned_ones(way: Callable[..., None]) -> None:
+    n, rows, columns = 3, 40, 16
+    apart = [np.ascontiguousarray(array.reshape(n, rows, columns)) for array in matrices(2, n * rows * columns)]
+    estimates = np.random.default_rng(1).integers(-99, 99, (n, rows, columns)).astype(np.int32)
+    by = TensorStep(MUON.advanced({}), -0.01, 0.5, 0.1, (rows, columns))
+    # As a layer that multiplies its inputs by the matrix has them: a row for each input, all outputs beside it.
+    beside = [np.concatenate([*array.swapaxes(1, 2)], axis=1).reshape(-1) for array in (*apart, estimates)]
+    weights, momentum, estimate = (array.reshape(-1) for array in (*apart, estimates))
+    way(MUON, weights, {"first_moment": momentum}, estimate, by)
+    way(MUON, beside[0], {"first_moment": beside[1]}, beside[2], msgspec.structs.replace(by, is_turned=True))
+    for array, turned in zip((weights, momentum), beside, strict=False):
+        found = np.stack(np.split(turned.reshape(columns, -1), n, axis=1)).swapaxes(1, 2)
+        np.testing.assert_array_equal(found, array.reshape(n, rows, columns))
+    assert not np.array_equal(weights, matrices(2, n * rows * columns)[0])
 
 
 @pytest.mark.parametrize(("sides", "length"), [((16, 20), 1.0), ((48, 12), 2.0)])
