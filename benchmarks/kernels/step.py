@@ -19,8 +19,8 @@ import msgspec
 
 from benchmarks.measure import SETTINGS, Spread, parser_of, print_tables, spread
 from benchmarks.text.in_process import InProcess
-from benchmarks.text.rnn_run import SCHEMA, config_of, create_run, flat
-from fedlearn.config import ConfigError, RunConfig, add_config_flags
+from benchmarks.text.rnn_run import SCHEMA, RnnRun, config_of, create_run, flat
+from fedlearn.config import ConfigError, add_config_flags
 from fedlearn.storage.durable import StorageError
 
 WARM_UP_STEPS = 20
@@ -36,6 +36,7 @@ PROBES: dict[str, tuple[str, ...]] = {
     "windows": ("fedlearn.tasks.rnn.objective.cut_windows",),
     "gradient estimate from noise": ("es_core.estimate_gradient",),
     "optimizer, both replicas": ("fedlearn.es.replica.Replica.apply",),
+    "Muon's hidden matrices, both replicas": ("es_core.muon_step",),
     "digest, both replicas": ("fedlearn.es.replica.tensor_digests",),
     "sums: encode": (
         "fedlearn.tasks.rnn.objective.encode_estimate",
@@ -109,17 +110,15 @@ class _Probes:
         return seconds
 
 
-def measure_in_process(config: RunConfig, steps: int) -> list[Share]:
+def measure_in_process(run: RnnRun, steps: int) -> list[Share]:
     """The parts of so many steps of a new run."""
-    # Other threads' time would be counted by no probe.
-    config = config.replace({"threads": 1})
     probes = _Probes()
     with ExitStack() as patched:
         for part, names in PROBES.items():
             for name in names:
                 function = pkgutil.resolve_name(name)
                 patched.enter_context(patch(name, probes.around(part, function)))
-        seconds = _taken(config, steps, probes)
+        seconds = _taken(run, steps, probes)
     return [
         Share(part, spread([1e3 * step[part] for step in seconds]), 1e3 * fmean(step[part] for step in seconds))
         for part in seconds[0]
@@ -127,8 +126,8 @@ def measure_in_process(config: RunConfig, steps: int) -> list[Share]:
     ]
 
 
-def _taken(config: RunConfig, steps: int, probes: _Probes) -> list[dict[str, float]]:
-    learner = InProcess(create_run(config), time.perf_counter)
+def _taken(run: RnnRun, steps: int, probes: _Probes) -> list[dict[str, float]]:
+    learner = InProcess(run, time.perf_counter)
     seconds = []
     try:
         for _ in range(WARM_UP_STEPS + steps):
@@ -143,17 +142,20 @@ def main() -> int:
     """Runs the benchmark; gives the exit code."""
     parser = parser_of(__doc__)
     parser.add_argument("--n-steps", type=int, default=100, metavar="N", help="that are measured (default: 100)")
+    parser.add_argument("--chosen", action="store_true", help="settings as a run chooses them, where no flag says any")
     add_config_flags(parser, SCHEMA)
     options = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory(dir=vars(options).get("runs")) as folder:
-            config = config_of(SETTINGS | vars(options)).replace({"runs": folder})
-            parts = measure_in_process(config, options.n_steps)
+            config = config_of(({} if options.chosen else SETTINGS) | vars(options))
+            # Other threads' time would be counted by no probe.
+            run = create_run(config.replace({"runs": folder, "threads": 1}))
+            parts = measure_in_process(run, options.n_steps)
     except (ConfigError, StorageError, ValueError) as error:
         print(f"step.py: {error}", file=sys.stderr)
         return 1
     beside = sum(part.ms.median for part in parts if part.name != TRIALS)
-    facts = {key: flat(config)[key] for key in ("hidden_size", "population_limit", "group_size", "context")}
+    facts = {key: flat(run.config)[key] for key in ("hidden_size", "population_limit", "group_size", "context")}
     print_tables("step", as_json=options.json, facts={**facts, "medians but trials, ms": beside}, parts=parts)
     return 0
 

@@ -45,3 +45,10 @@ def test_parts_of_a_step_are_told_apart(read_json: ReadJson) -> None:
     medians = {part["name"]: part["ms"]["median"] for part in report["parts"]}
     assert min(medians["trials"], medians["optimizer, both replicas"], medians["all else"]) > 0
     assert report["medians but trials, ms"] == pytest.approx(sum(medians.values()) - medians["trials"])
+    assert "Muon's hidden matrices, both replicas" not in medians
+
+
+def test_parts_of_a_step_as_a_run_chooses_it(read_json: ReadJson) -> None:
+    report = read_json("step", "--chosen", "--hidden-size", "16", "--perturb", "activations", "--n-steps", "3")
+    assert report["population_limit"] > 0
+    assert {part["name"] for part in report["parts"]} >= {"trials", "Muon's hidden matrices, both replicas"}
