@@ -6,11 +6,17 @@ bytes are those that it sends. Beside them PyTorch's Adam takes as many steps of
 rate that falls in the second half of the run; it would send four bytes a parameter and step. The loss is that of rows
 that nobody has seen, in bits per character.
 
+With `--missing` each volunteer is, with that probability, gone before it has done anything of what it was asked for,
+and another one comes for the next exchange.
+
 With `--mbit` time is virtual: a gradient takes 30 ms, a step 4 ms, and lines as long as they are slow. Volunteers then
-exchange each step, or take as many by themselves as the run chooses.
+exchange each step, or take as many by themselves as the run chooses. The first three losses are those after a quarter,
+half and three quarters of the seconds, while the rate is still high.
 """
 
 import itertools
+import math
+import random
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -46,6 +52,8 @@ class Row(msgspec.Struct, frozen=True):
 
     learner: str
     volunteers: int
+    missing: float
+    """The share of volunteers that an exchange lacks."""
     local_steps: int
     sum_bits: int
     """Bits of a parameter in a sum."""
@@ -67,6 +75,7 @@ class TimedRow(msgspec.Struct, frozen=True):
     gradients: int
     last_local_steps: int
     megabytes: float
+    losses: list[float]
     loss: float
 
 
@@ -94,9 +103,12 @@ def over_lines(
         trainer, _ = Trainer.open(create(kind, config, task))
         lines = LinkSpeeds(up_mbit=mbit, down_mbit=2.0 * mbit, latency_s=LATENCY_S)
         swarm = TimedSwarm(trainer, volunteers, costs=COSTS, lines=lines)
-        while swarm.advance():
-            pass
-        subject.task.load(trainer.replica.weights)
+        losses = []
+        for until in (seconds / 4, seconds / 2, 3 * seconds / 4, math.inf):
+            while swarm.now() < until and swarm.advance():
+                pass
+            subject.task.load(trainer.replica.weights)
+            losses.append(judged(subject, subject.task.model)[0])
         trainer.close()
         (*_, last) = read_journal(swarm.folder.journal)
     return TimedRow(
@@ -108,7 +120,8 @@ def over_lines(
         gradients=sum(metrics.members for metrics in swarm.metrics),
         last_local_steps=last.group_size,
         megabytes=1e-6 * swarm.traffic()[0] / volunteers,
-        loss=judged(subject, subject.task.model)[0],
+        loss=losses.pop(),
+        losses=losses,
     )
 
 
@@ -122,7 +135,7 @@ def adam(subject: Subject, rate: float, *, volunteers: int, n_steps: int, seed: 
         next(training)
         schedule.step()
     megabytes = 4e-6 * n_steps * subject.task.layout.size
-    return Row(f"Adam, {rate:g}", volunteers, 1, 32, n_steps, megabytes, judged(subject, model)[0])
+    return Row(f"Adam, {rate:g}", volunteers, 0.0, 1, 32, n_steps, megabytes, judged(subject, model)[0])
 
 
 def together(
@@ -131,6 +144,7 @@ def together(
     sum_bits: int,
     *,
     volunteers: int,
+    missing: float,
     n_steps: int,
     seed: int,
     settings: Mapping[str, str | float],
@@ -147,13 +161,32 @@ def together(
         trainer, _ = Trainer.open(create(kind, config, task))
         ticks = itertools.count()
         swarm = Swarm(trainer, lambda: TICK_S * next(ticks))
-        links = [swarm.join(f"volunteer {number}", threads=1).link for number in range(volunteers)]
-        while swarm.reason is None:
-            swarm.advance()
+        for number in range(volunteers):
+            swarm.join(f"volunteer {number}", threads=1)
+        come_and_go(swarm, missing, random.Random(seed))
+        bytes_in, _ = swarm.traffic()
         subject.task.load(trainer.replica.weights)
         trainer.close()
-    megabytes = 1e-6 * links[0].server.bytes_in
-    return Row("fedlearn", volunteers, n_local, sum_bits, exchanges, megabytes, judged(subject, subject.task.model)[0])
+    megabytes, (loss, _) = 1e-6 * bytes_in / volunteers, judged(subject, subject.task.model)
+    return Row("fedlearn", volunteers, missing, n_local, sum_bits, exchanges, megabytes, loss)
+
+
+def come_and_go(swarm: Swarm, missing: float, draws: random.Random) -> None:
+    """Goes on to the end of the run; of each step some volunteers are missing."""
+    while swarm.reason is None:
+        step = swarm.trainer.replica.step
+        gone = [participant for participant in swarm.participants.values() if draws.random() < missing]
+        for participant in gone:
+            participant.is_stalled = True
+        while swarm.reason is None and swarm.trainer.replica.step == step and swarm.advance():
+            pass
+        # The others are done, and whoever comes now is asked in the next step.
+        for number, _ in enumerate(gone):
+            swarm.join(f"newcomer {number} of step {step}", threads=1)
+        while gone and swarm.advance():
+            pass
+        for participant in gone:
+            swarm.kill(participant)
 
 
 def main() -> int:
@@ -162,6 +195,7 @@ def main() -> int:
     parser.add_argument("--text", type=Path, required=True, help="a text to learn from")
     parser.add_argument("--steps", type=int, default=800, help="of each volunteer (default: 800)")
     parser.add_argument("--volunteers", type=int, nargs="+", default=[4], help="(default: 4)")
+    parser.add_argument("--missing", type=float, nargs="+", default=[0.0], help="share of volunteers (default: 0)")
     parser.add_argument("--local-steps", type=int, nargs="+", default=LOCAL_STEPS, help="(default: 1 10 30 100)")
     parser.add_argument("--sum-bits", type=int, nargs="+", default=[8, 4], help="of a parameter (default: 8 4)")
     parser.add_argument("--rates", type=float, nargs="*", default=[0.003, 0.006], help="of Adam")
@@ -188,9 +222,9 @@ def main() -> int:
         for seed in options.seeds:
             sizes = {"volunteers": volunteers, "n_steps": options.steps, "seed": seed}
             rows += [adam(subject, rate, **sizes) for rate in options.rates]
-            for n_local, bits in itertools.product(options.local_steps, options.sum_bits):
+            for n_local, bits, missing in itertools.product(options.local_steps, options.sum_bits, options.missing):
                 try:
-                    rows.append(together(subject, n_local, bits, **sizes, settings=settings))
+                    rows.append(together(subject, n_local, bits, missing=missing, **sizes, settings=settings))
                 except ConfigError as error:
                     parser.error(str(error))
     print_tables("local_steps", as_json=options.json, rows=rows)

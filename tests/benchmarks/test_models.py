@@ -54,6 +54,16 @@ def test_local_steps_send_less_than_steps_that_are_exchanged(read_json: ReadJson
 
 
 @needs_digits
+def test_volunteers_that_are_missing_send_nothing(read_json: ReadJson, text: str) -> None:
+    given = ("--text", text, "--steps", "8", "--volunteers", "3", "--local-steps", "2", "--rates", "--sum-bits", "8")
+    everybody, others = read_json("local_steps", *given, "--missing", "0", "0.6")["rows"]
+    assert (everybody["missing"], others["missing"]) == (0, 0.6)
+    assert everybody["exchanges"] == others["exchanges"] == 4
+    assert 0.1 < others["megabytes"] / everybody["megabytes"] < 0.9
+    assert others["loss"] != everybody["loss"]
+
+
+@needs_digits
 def test_slow_lines_have_local_steps(read_json: ReadJson, text: str) -> None:
     given = ("--text", text, "--volunteers", "2", "--mbit", "1", "--seconds", "1.5")
     each, chosen = read_json("local_steps", *given)["lines"]

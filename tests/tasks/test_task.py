@@ -67,7 +67,9 @@ def test_a_task_says_little_unless_it_has_more_to_say() -> None:
     ("shape", "count"), [((16, 4), 3), ((16, 4), -3), ((4, 15), -4), ((16,), 1), ((1, 16), 1), ((1, 16), -1)]
 )
 def test_a_tensor_without_so_many_hidden_matrices_is_refused(shape: tuple[int, ...], count: int) -> None:
-    with pytest.raises(ValueError, match=r"hidden: expected a divisor of the rows of w \[.*\], or minus one of its columns, got"):
+    with pytest.raises(
+        ValueError, match=r"hidden: expected a divisor of the rows of w \[.*\], or minus one of its columns, got"
+    ):
         layout_of({"w": shape}, {}, {}, {"w": count})
     assert layout_of({"w": (16, 4)}, {}, {}, {"w": 4}).tensors[0].hidden_sides == (4, 4)
     assert layout_of({"w": (4, 16)}, {}, {}, {"w": -2}).tensors[0].hidden_sides == (8, 4)
