@@ -13,6 +13,7 @@ from fedlearn.storage.durable import write_durably
 from fedlearn.storage.logs.lines import read_lines
 from fedlearn.storage.logs.metrics import StepMetrics, each_once
 from fedlearn.storage.runs import RunFolder
+from fedlearn.terminal.curve import falls_by_powers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,7 +57,7 @@ def plot(runs: Iterable[RunFolder], to: Path, *, axis: Axis = "steps") -> None:
 
 
 def figure(runs: Iterable[RunFolder], *, axis: Axis = "steps") -> "Figure":
-    """The same picture as a figure of matplotlib.
+    """The same picture as a figure of matplotlib; losses that fall by powers of ten are drawn so.
 
     Raises:
         ValueError: matplotlib is missing, or there is nothing to draw.
@@ -72,11 +73,16 @@ def figure(runs: Iterable[RunFolder], *, axis: Axis = "steps") -> "Figure":
     curves = [curve_of(name, found, key, axis=axis) for name, found in lines.items()]
     drawn = Figure(figsize=(8.0, 5.0), layout="constrained")
     axes = drawn.add_subplot()
+    are_positive = all((values > 0.0).all() for curve in curves for values in (curve.y, curve.held_out[1]))
+    by_powers = are_positive and any(falls_by_powers(curve.y.tolist()) for curve in curves)
+    if by_powers:
+        axes.set_yscale("log")
     for number, curve in enumerate(curves):
         color = f"C{number % 10}"
         x, y = thinned(curve.x, curve.y)
         axes.plot(x, y, color=color, alpha=0.25, linewidth=0.8)
-        axes.plot(x, smooth(y), color=color, linewidth=1.6, label=f"run {curve.name}")
+        smoothed = np.exp(smooth(np.log(y))) if by_powers else smooth(y)
+        axes.plot(x, smoothed, color=color, linewidth=1.6, label=f"run {curve.name}")
         if curve.held_out[0].size:
             axes.plot(*curve.held_out, ".", color=color, markersize=5, label=f"run {curve.name}, held out")
     axes.set_xlabel({"steps": "step", "seconds": "seconds of training", "work": "work of all trials"}[axis])

@@ -19,6 +19,9 @@ LEAST_POINTS = 8
 CERTAIN = 2.0
 """The number of standard errors below which a slope counts as none."""
 
+LEAST_SPAN = 30.0
+"""The least ratio of a curve's first value to its least for which it is drawn by powers of ten."""
+
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = "_.-=+*%#"
 
@@ -75,12 +78,19 @@ class RunningCurve:
 
 
 def sparkline(points: Sequence[float], *, blocks: str = BLOCKS) -> str:
-    """The points as a line of blocks, from the lowest to the highest of them."""
+    """The points as a line of blocks, from the lowest to the highest of them; by powers of ten if it falls so."""
     if not points:
         return ""
+    if falls_by_powers(points):
+        points = [math.log(point) for point in points]
     low, high = min(points), max(points)
     scale = (len(blocks) - 1) / (high - low) if high > low else 0.0
     return "".join(blocks[round((point - low) * scale)] for point in points)
+
+
+def falls_by_powers(values: Sequence[float]) -> bool:
+    """Whether a curve falls so far that only powers of ten show it all; one that reaches zero never does."""
+    return len(values) > 0 and 0.0 < LEAST_SPAN * min(values) <= values[0]
 
 
 def trend_in_words(per_minute: float | None) -> str:

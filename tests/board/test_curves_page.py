@@ -90,6 +90,29 @@ def test_run_that_measures_something_else_is_told_of(page: "Page") -> None:
     expect(page.locator("#curve")).to_have_attribute("data-points", "1500")
 
 
+def test_losses_that_fall_to_a_thirtieth_are_drawn_by_powers_of_ten(
+    root: Path, config: RunConfig, browser: "Browser"
+) -> None:
+    expect, falling = playwright.expect, created(config).folder
+    for step in range(200):
+        write_steps(falling, [step], loss=1.0, shown={"error": 10.0 ** (4 - step / 20)})
+    said: list[str] = []
+    name = falling.path.name
+    with listening_board(root) as (_, port), page_in(browser, f"http://127.0.0.1:{port}/#{name}", said) as page:
+        curve = page.locator("#curve")
+        expect(curve).to_have_attribute("data-points", "200")
+        expect(curve).to_have_attribute("data-powers", "true")
+        page.focus("#curve")
+        page.keyboard.press("ArrowRight")
+        # A line through values rather than their logarithms would be far from this one.
+        expect(page.locator("#readout")).to_contain_text("1.122e-6 at step 199")
+        page.keyboard.press("+")
+        expect(page.locator("#whole")).to_be_visible()
+        page.locator("#figure").select_option("loss")
+        expect(curve).to_have_attribute("data-powers", "false")
+    assert said == []
+
+
 def test_part_of_the_curve_is_chosen_by_dragging_and_left_again(page: "Page") -> None:
     whole = page.locator("#whole")
     playwright.expect(whole).to_be_hidden()

@@ -80,6 +80,28 @@ def test_runs_are_drawn_over_each_other(tmp_path: Path) -> None:
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("work of all trials", "bits per character")
 
 
+@pytest.mark.parametrize(
+    ("losses", "scale"), [([9.0, 0.5, 0.3], "log"), ([8.9, 0.5, 0.3], "linear"), ([8.0, 0.01, 0.0], "linear")]
+)
+def test_losses_that_fall_to_a_thirtieth_are_drawn_by_powers_of_ten(
+    tmp_path: Path, losses: list[float], scale: str
+) -> None:
+    pytest.importorskip("matplotlib", reason="draws with the plot extra")
+    lines = [line(step, shown={"loss": loss}) for step, loss in enumerate(losses)]
+    (axes,) = figure([folder_of(tmp_path / "1", line(0, shown={"loss": 7.0})), folder_of(tmp_path / "2", *lines)]).axes
+    assert axes.get_yscale() == scale
+    smoothed = axes.get_lines()[3].get_ydata()
+    expected = np.exp(smooth(np.log(losses))) if scale == "log" else smooth(np.array(losses))
+    np.testing.assert_allclose(smoothed, expected)
+
+
+def test_held_out_losses_of_zero_keep_the_axis_linear(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="draws with the plot extra")
+    lines = [line(0), line(1, shown={"bits_per_character": 0.01}, validation={"bits_per_character": 0.0})]
+    (axes,) = figure([folder_of(tmp_path / "1", *lines)]).axes
+    assert axes.get_yscale() == "linear"
+
+
 @pytest.mark.parametrize(("ending", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_picture_is_written(tmp_path: Path, ending: str, magic: bytes) -> None:
     pytest.importorskip("matplotlib", reason="draws with the plot extra")

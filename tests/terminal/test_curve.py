@@ -36,6 +36,14 @@ def test_sparkline_goes_from_the_lowest_to_the_highest() -> None:
     assert sparkline([]) == ""
 
 
+def test_points_that_fall_to_a_thirtieth_are_a_line_by_powers_of_ten() -> None:
+    assert sparkline([1e4, 1e3, 1e2, 10.0, 1.0, 0.1, 1e-2, 1e-3]) == "█▇▆▅▄▃▂▁"
+    assert sparkline([30.0, 6.0, 1.0], blocks="abc") == "cba"
+    assert sparkline([29.0, 6.0, 1.0], blocks="abc") == "caa"
+    assert sparkline([1.0, 10.0, 100.0], blocks="abc") == "aac"  # such as returns, which rise
+    assert sparkline([100.0, 10.0, 0.0], blocks="abc") == "caa"
+
+
 @pytest.mark.parametrize("interval_s", [0.01, 1.0, 60.0])
 def test_the_trend_of_a_noisy_fall_is_told(interval_s: float) -> None:
     random = Random(1)

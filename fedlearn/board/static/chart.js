@@ -23,8 +23,9 @@ function logTicks(low, high) {
 
 const DRAG_PX = 8;
 
-// series: {x, y, smooth, least, greatest, label, tint, points, dashed}; lines: {y, label}; labelX, labelY: what the axes
-// measure. With `onZoom` a part of the axis may be chosen: by dragging, or by + and - around the crosshair.
+// series: {x, y, smooth, least, greatest, label, tint, points, dashed}; lines: {y, label}; log, logY: whether an axis
+// goes by powers of ten; labelX, labelY: what the axes measure. With `onZoom` a part of the axis may be chosen: by
+// dragging, or by + and - around the crosshair.
 export class Chart {
   constructor(canvas, { formatX = String, formatY = String, compactLayout = false, onPoint = () => {}, onZoom = null } = {}) {
     Object.assign(this, { canvas, formatX, formatY, compactLayout, onPoint, onZoom });
@@ -146,6 +147,10 @@ export class Chart {
     if (!(lowX <= highX) || !(lowY <= highY)) return null;
     if (this.content.fromZero) lowY = Math.min(0, lowY);
     if (lowX === highX) highX += 1;
+    if (this.content.logY) {
+      const factor = Math.max((highY / lowY) ** 0.06, 1.01);
+      return { lowX, highX, lowY: lowY / factor, highY: highY * factor };
+    }
     const room = (highY - lowY || Math.abs(highY) || 1) * 0.06;
     return { lowX, highX, lowY: this.content.fromZero ? lowY : lowY - room, highY: highY + room };
   }
@@ -173,7 +178,9 @@ export class Chart {
       pen.fillText(this.zoomed ? "Nothing in this part." : "Nothing yet.", 4, 20);
       return;
     }
-    const yTicks = ticks(ranges.lowY, ranges.highY, this.compactLayout ? 3 : 6);
+    const { lowY, highY } = ranges;
+    const yTicks = content.logY && highY > 10 * lowY ? logTicks(lowY, highY) : ticks(lowY, highY, this.compactLayout ? 3 : 6);
+    canvas.dataset.powers = String(Boolean(content.logY));
     const left = Math.max(...yTicks.map((value) => pen.measureText(this.formatY(value)).width)) + 10;
     this.box = { left, right: width - 6, top: content.labelY ? 24 : this.compactLayout ? 8 : 18, bottom: height - (content.labelX ? 38 : 22) };
     this.scale(ranges);
@@ -190,11 +197,13 @@ export class Chart {
 
   scale({ lowX, highX, lowY, highY }) {
     const { left, right, top, bottom } = this.box;
-    const [of, back] = this.content.log ? [Math.log, Math.exp] : [(value) => value, (value) => value];
+    const same = (value) => value;
+    const [of, back] = this.content.log ? [Math.log, Math.exp] : [same, same];
+    const height = this.content.logY ? (value) => Math.log(Math.max(value, lowY / 10)) : same;
     const [from, to] = [of(lowX), of(highX)];
     this.toX = (value) => left + ((of(value) - from) / (to - from)) * (right - left);
     this.fromX = (place) => back(from + ((place - left) / (right - left)) * (to - from));
-    this.toY = (value) => bottom - ((value - lowY) / (highY - lowY)) * (bottom - top);
+    this.toY = (value) => bottom - ((height(value) - height(lowY)) / (height(highY) - height(lowY))) * (bottom - top);
   }
 
   axes(pen, yTicks, { lowX, highX }) {

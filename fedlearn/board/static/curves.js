@@ -5,6 +5,18 @@ import { by, bytes, compact, element, exact, say, whole, words } from "./format.
 
 const MAX_RUNS = 6;
 const MAX_DIFFERENCES = 4;
+const LEAST_SPAN = 30; // of the first to the least value, for powers of ten (fedlearn/terminal/curve.py has the same)
+
+function through(of, values) {
+  return values.map((value) => (value == null ? null : of(value)));
+}
+
+// Whether a curve falls so far that only powers of ten show it all, and no other reaches zero.
+function fallByPowers(curves) {
+  const known = curves.map((values) => values.filter((value) => value != null));
+  const leasts = known.map((values) => values.reduce((low, value) => Math.min(low, value), Infinity));
+  return leasts.every((least) => least > 0) && known.some((values, at) => values[0] >= LEAST_SPAN * leasts[at]);
+}
 
 // The height of a line through the neighbours on both sides, which count by share ** distance: a mean of what came
 // before would lie above a curve that falls (fedlearn/runs/plot.py does the same).
@@ -135,12 +147,16 @@ export class Curves {
   draw() {
     const figure = this.figures();
     const share = Number(by("smooth").value) / 100;
-    const series = this.names.flatMap((name, place) => this.seriesOf(name, place, figure, share));
+    const series = this.names.flatMap((name, place) => this.seriesOf(name, place, figure));
+    const logY = fallByPowers(series.map(({ y }) => y));
+    for (const one of share ? series.filter(({ points }) => !points) : []) {
+      one.smooth = logY ? through(Math.exp, smoothed(through(Math.log, one.y), share)) : smoothed(one.y, share);
+    }
     const first = this.store.get(this.names[0]);
     const lines = figure === first?.shown ? Object.entries(this.baselines).map(([label, y]) => ({ label, y })) : [];
     const over = this.axis === "work" ? this.unit : `${this.axis}${this.axis === "step" ? "s" : ""}`;
     const labelX = { step: "step", seconds: "seconds of training", work: this.unit }[this.axis];
-    this.chart.show({ series, lines: series.length ? lines : [], log: by("log").checked, labelX, labelY: words(figure) });
+    this.chart.show({ series, lines: series.length ? lines : [], log: by("log").checked, logY, labelX, labelY: words(figure) });
     this.missing(figure);
     const last = series[0] && (series[0].smooth ?? series[0].y).at(-1);
     by("curve").setAttribute("aria-label", `${words(figure)} over ${over}${last == null ? "" : `, now ${exact(last)}`}; arrow keys read it`);
@@ -163,7 +179,7 @@ export class Curves {
     return figure === "loss" || figure in history.figures ? figure : figure === history.shown ? "shown" : null;
   }
 
-  seriesOf(name, place, figure, share) {
+  seriesOf(name, place, figure) {
     const history = this.store.get(name);
     if (!history) return [];
     const [axis, tint, found] = [this.axis, colour(`series-${place + 1}`), []];
@@ -172,7 +188,7 @@ export class Curves {
     const { axes, mean, least, greatest } = history.curve;
     if (column && axes.step.length) {
       found.push({
-        label, tint, mark: `series-${place + 1}`, x: axes[axis], y: mean[column], smooth: share ? smoothed(mean[column], share) : undefined,
+        label, tint, mark: `series-${place + 1}`, x: axes[axis], y: mean[column],
         least: least[column], greatest: greatest[column],
       });
     }
