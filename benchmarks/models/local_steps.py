@@ -172,21 +172,24 @@ def together(
 
 
 def come_and_go(swarm: Swarm, missing: float, draws: random.Random) -> None:
-    """Goes on to the end of the run; of each step some volunteers are missing."""
+    """Goes on to the end of the run; of each step but the first some volunteers are missing."""
+    while swarm.trainer.replica.step == 0:
+        swarm.advance()
     while swarm.reason is None:
-        step = swarm.trainer.replica.step
-        gone = [participant for participant in swarm.participants.values() if draws.random() < missing]
-        for participant in gone:
+        step, asked = swarm.trainer.replica.step, list(swarm.participants.values())
+        gone = [participant for participant in asked if draws.random() < missing]
+        # While nobody computes, whoever comes in their place is ready for the next step.
+        for participant in asked:
             participant.is_stalled = True
-        while swarm.reason is None and swarm.trainer.replica.step == step and swarm.advance():
-            pass
-        # The others are done, and whoever comes now is asked in the next step.
-        for number, _ in enumerate(gone):
+        for number, participant in enumerate(gone):
+            swarm.kill(participant)
             swarm.join(f"newcomer {number} of step {step}", threads=1)
         while gone and swarm.advance():
             pass
-        for participant in gone:
-            swarm.kill(participant)
+        for participant in asked:
+            participant.is_stalled = False
+        while swarm.reason is None and swarm.trainer.replica.step == step and swarm.advance():
+            pass
 
 
 def main() -> int:
