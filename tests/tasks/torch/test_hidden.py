@@ -64,18 +64,19 @@ def test_projections_in_one_product_are_apart_by_the_layers_name() -> None:
 class Conv1D(nn.Module):
     """A layer with a row of weights for each input, as transformers has it by this name."""
 
-    def __init__(self, n_outputs: int, n_inputs: int) -> None:
+    def __init__(self, n_outputs: int, *n_inputs: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(n_inputs, n_outputs))
+        self.weight = nn.Parameter(torch.ones(*n_inputs, n_outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         return x @ self.weight
 
 
 def test_matrices_of_layers_with_rows_for_inputs_lie_side_by_side() -> None:
-    layers = {"c_attn": Conv1D(48, 16), "c_fc": Conv1D(64, 16), "narrow": Conv1D(20, 15), "head": nn.Linear(16, 16)}
-    expected = {"c_attn.weight": -3, "c_fc.weight": -1}
-    assert hidden_matrices(nn.ModuleDict(layers)) == expected
+    layers = {"c_attn": Conv1D(48, 16), "c_fc": Conv1D(64, 16), "narrow": Conv1D(20, 15), "kernel": Conv1D(3, 16, 8)}
+    model = nn.ModuleDict({**layers, "head": nn.Linear(16, 16)})
+    expected = {"c_attn.weight": -3, "c_fc.weight": -1, "kernel.weight": 1}
+    assert hidden_matrices(model) == expected
     chain = nn.Sequential(Conv1D(20, 16), Conv1D(16, 20), nn.Linear(16, 16))
     assert hidden_matrices(chain) == hidden_matrices(torch.jit.script(chain)) == {"0.weight": -1, "1.weight": -1}
 

@@ -62,7 +62,13 @@ def test_gradients_are_measured_where_the_loss_has_one() -> None:
 
 @pytest.mark.parametrize(
     ("n_hidden", "given", "chosen", "rate"),
-    [(2, {}, "muon", 0.04), (1, {}, "muon", 0.04), (2, {"optimizer": "adam"}, "adam", 0.006), (0, {}, "auto", 0.006)],
+    [
+        (2, {}, "muon", 0.04),
+        (1, {}, "muon", 0.04),
+        (-1, {}, "muon", 0.04),
+        (2, {"optimizer": "adam"}, "adam", 0.006),
+        (0, {}, "auto", 0.006),
+    ],
 )
 def test_models_with_hidden_matrices_take_steps_by_muon(
     n_hidden: int, given: dict[str, str], chosen: str, rate: float
@@ -72,7 +78,7 @@ def test_models_with_hidden_matrices_take_steps_by_muon(
     assert config.optimizer.learning_rate == pytest.approx(rate)
     assert config.optimizer.max_learning_rate == (0.04 if chosen == "muon" else 0.02)
     assert config.optimizer.weight_decay == (0.1 if chosen == "muon" else 0.0)
-    told = "the model has " + ("a hidden matrix" if n_hidden == 1 else "2 hidden matrices")
+    told = "the model has " + ("a hidden matrix" if abs(n_hidden) == 1 else "2 hidden matrices")
     assert (f"optimizer = muon: {told}" in [*map(str, reasons)]) == (chosen == "muon")
 
 
@@ -82,6 +88,7 @@ def test_models_with_hidden_matrices_take_steps_by_muon(
         ((64, 64), 1, {}, 0.04, 1.5),
         ((128, 200), 1, {}, 0.02, 3.0),
         ((384, 200), 3, {}, 0.02, 3.0),
+        ((200, 384), -3, {}, 0.02, 3.0),
         ((384, 16), 1, {}, 0.04, 1.5),
         ((128, 200), 0, {}, 0.006, 1.5),
         ((128, 200), 1, {"optimizer": "adam"}, 0.006, 1.5),
