@@ -51,4 +51,5 @@ def test_parts_of_a_step_are_told_apart(read_json: ReadJson) -> None:
 def test_parts_of_a_step_as_a_run_chooses_it(read_json: ReadJson) -> None:
     report = read_json("step", "--chosen", "--hidden-size", "16", "--perturb", "activations", "--n-steps", "3")
     assert report["population_limit"] > 0
+    assert report["group_size"] == 4
     assert {part["name"] for part in report["parts"]} >= {"trials", "Muon's hidden matrices, both replicas"}
