@@ -2,8 +2,8 @@
 in equal seconds of a processor.
 
 Nothing is set by hand, but that nobody is taught by what Hopper pays for each step that it stands. The return is the
-unperturbed policy's, over the same ten episodes each time, which are not counted. Neither are the 8 to 64
-by which observations are measured before the first step; evotorch measures them as it learns. All learn on one processor. Ours
+unperturbed policy's, over the same ten episodes each time, which are not counted. Neither are the 8 to 64 by which
+observations are measured before the first step; evotorch measures them as it learns. All learn on one processor. Ours
 is the policy of whoever names none; evotorch has as many hidden units, ClipUp, its usual optimizer, with the customary
 radius and rates, and begins at weights of nearly zero as it does. ARS is a linear policy, as its authors have it.
 
