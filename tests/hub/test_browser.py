@@ -19,6 +19,7 @@ from tests.board.browser import CHROMIUM, chromium, playwright
 from tests.board.folders import show_status, volunteer
 from tests.board.live import serving
 from tests.hub.conftest import TEXT, Scripted, ended
+from tests.patience import LIMIT_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -33,13 +34,13 @@ HOSTILE = '<img src="x" onerror="document.title=1">'
 
 
 @contextmanager
-def page_at(url: str, scheme: Any = "light", limit_ms: int = 30_000) -> Iterator["Page"]:  # noqa: ANN401
+def page_at(url: str, scheme: Any = "light") -> Iterator["Page"]:  # noqa: ANN401
     """The page, whose errors fail the test."""
     said: list[str] = []
     with chromium() as browser:
         opened = browser.new_page(viewport={"width": WIDTHS[-1], "height": 900}, color_scheme=scheme)
-        opened.set_default_timeout(limit_ms)
-        playwright.expect.set_options(timeout=limit_ms)
+        opened.set_default_timeout(1000 * LIMIT_S)
+        playwright.expect.set_options(timeout=1000 * LIMIT_S)
         opened.on("console", lambda message: said.append(message.text) if not REFUSED.search(message.text) else None)
         opened.on("pageerror", lambda error: said.append(str(error)))
         opened.on("dialog", lambda dialog: dialog.accept())
@@ -276,7 +277,7 @@ def test_a_refusal_is_shown_and_the_form_stays(live: Listening) -> None:
 
 @pytest.mark.long
 def test_two_real_devices_train_what_the_form_made(tmp_path: Path) -> None:
-    with hub_in(tmp_path) as place, page_at(f"{place.url}/jobs", "dark", 120_000) as page:
+    with hub_in(tmp_path) as place, page_at(f"{place.url}/jobs", "dark") as page:
         expect, row = playwright.expect, page.locator("#jobs tbody tr").first
         page.locator("#layers").fill("784, 32, 10")
         page.get_by_role("button", name="Create").click()
