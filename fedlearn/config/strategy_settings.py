@@ -202,3 +202,8 @@ def check_population(strategy: StrategySettings) -> None:
         )
     if strategy.antithetic and strategy.group_size % 2:
         raise ConfigError(f"group_size: expected an even number with antithetic pairs, got {strategy.group_size}")
+    if strategy.fitness_shaping == "best-directions" and not strategy.antithetic:
+        raise ConfigError(
+            "fitness_shaping: expected antithetic = true with best-directions, whose directions are pairs of opposite "
+            "noise, got false"
+        )

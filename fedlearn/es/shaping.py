@@ -45,6 +45,22 @@ def _ranks(groups: Float32Array) -> NDArray[np.intp]:
     return np.argsort(np.argsort(-groups, axis=1, kind="stable"), axis=1, kind="stable")
 
 
+def best_directions(losses: Float32Array, group_size: int, scale: float) -> Int8Array:
+    """Centered ranks of the half of a group's antithetic pairs whose better members are best; 0 for the other pairs.
+
+    Source: the directions that are used of Mania, Guy and Recht, "Simple random search of static linear policies is
+    competitive for reinforcement learning", 2018.
+
+    Raises:
+        ValueError: a group has no pairs.
+    """
+    if group_size % 2:
+        raise ValueError(f"group_size: expected an even number with antithetic pairs, got {group_size}")
+    pairs = losses.reshape(-1, group_size // 2, 2)
+    is_used = _ranks(pairs.min(axis=2)) >= group_size // 4
+    return centered_ranks(losses, group_size, scale) * is_used.ravel().repeat(2)
+
+
 def sign(losses: Float32Array, group_size: int, scale: float) -> Int8Array:
     """Utilities, int8 [n]: UTILITY_RESOLUTION below the group's median loss, -UTILITY_RESOLUTION above it, 0 on it."""
     del scale
@@ -62,6 +78,7 @@ def _without_broken_groups(groups: Float32Array, shaped: NDArray[np.int8]) -> In
 SHAPINGS: Mapping[str, Callable[[Float32Array, int, float], Int8Array]] = {
     "normalized": normalized,
     "centered-ranks": centered_ranks,
+    "best-directions": best_directions,
     "sign": sign,
 }
 """Shaping rules by the names that configurations use; a new rule is a function and an entry here."""

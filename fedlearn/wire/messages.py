@@ -20,7 +20,7 @@ from fedlearn.es.update import Update
 from fedlearn.tasks.invitation import Invitation
 from fedlearn.tasks.parts.activations import ActivationCodec
 
-PROTOCOL_VERSION = 28
+PROTOCOL_VERSION = 29
 
 Float32Array = NDArray[np.float32]
 _NO_CONTROL_CHARACTERS = r"\A[^\x00-\x1f\x7f-\x9f]*\Z"

@@ -100,6 +100,12 @@ def test_antithetic_pairs_need_even_groups(rnn_schema: Schema, refusal: Refusal)
     assert message in refusal("group_size = 63\nantithetic = true")
 
 
+def test_best_directions_need_antithetic_pairs(rnn_schema: Schema, refusal: Refusal) -> None:
+    loaded(rnn_schema, "fitness_shaping = 'best-directions'\nantithetic = true")
+    message = "fitness_shaping: expected antithetic = true with best-directions"
+    assert message in refusal("fitness_shaping = 'best-directions'")
+
+
 def test_activations_have_no_antithetic_pairs(refusal: Refusal) -> None:
     message = "antithetic: expected false with perturb = activations, got true; leave it out"
     assert message in refusal("perturb = 'activations'\nantithetic = true")

@@ -86,7 +86,7 @@ def test_trials_without_a_shaping_have_no_exact_sum() -> None:
 
 
 def test_a_rule_that_is_not_known_here_is_named() -> None:
-    with pytest.raises(ValueError, match="expected one of normalized, centered-ranks, sign, got 'magic'"):
+    with pytest.raises(ValueError, match=f"expected one of {', '.join(SHAPINGS)}, got 'magic'"):
         exact_sum(replica(), trials(Perturbation(0.1, 1), Shaping("magic", 1.0)), BLOCK, losses_of(400))
 
 
