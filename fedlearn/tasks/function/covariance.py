@@ -6,12 +6,13 @@ Hansen, "A Simple Modification in CMA-ES Achieving Linear Time and Space Complex
 """
 
 import math
-from collections import deque
 from typing import final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from fedlearn.tasks.function.ending import Ending
 
 Float64Array = NDArray[np.float64]
 
@@ -20,9 +21,6 @@ LARGEST_FULL = 200
 
 WORST_CONDITION = 1e14
 """Ratio of the largest to the smallest variance of a parameter beyond which float64 can't hold the covariance."""
-
-LEAST_LENGTH = 1e-11
-"""Share of the first deviations below which the members' deviations count as nothing."""
 
 INTEGER_DEVIATION = 0.25
 """The least standard deviation of a parameter that is rounded: one member in twenty then has a neighbouring number."""
@@ -69,7 +67,10 @@ def rates_of(n: int, population: int, *, is_diagonal: bool) -> Rates:
 
 @final
 class CovarianceSearch:
-    """A search from `start` [n] whose members have the standard deviations [n] at first."""
+    """A search from `start` [n] whose members have the standard deviations [n] at first.
+
+    Where it is diagonal, or beyond `LARGEST_FULL` parameters, their variances alone are learned.
+    """
 
     def __init__(
         self,
@@ -79,13 +80,14 @@ class CovarianceSearch:
         population: int,
         generator: np.random.Generator,
         is_integer: NDArray[np.bool_] | None = None,
+        is_diagonal: bool = False,
     ) -> None:
         self.mean = start.copy()
         """The point around which members are drawn, [n]."""
         self.population, self._generator = population, generator
         self._unit, self._size = deviations, 1.0
         self._is_integer = np.zeros(start.size, dtype=np.bool_) if is_integer is None else is_integer
-        self._is_diagonal = start.size > LARGEST_FULL
+        self._is_diagonal = is_diagonal or start.size > LARGEST_FULL
         self._rates = rates_of(start.size, population, is_diagonal=self._is_diagonal)
         n = start.size
         self._covariance: Float64Array = np.ones(n) if self._is_diagonal else np.eye(n)
@@ -93,8 +95,7 @@ class CovarianceSearch:
         self._path, self._shape_path = np.zeros(n), np.zeros(n)
         self._usual_length = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n * n))
         self._noise = self._moves = np.zeros((population, n))
-        self._best_losses: deque[float] = deque(maxlen=10 + math.ceil(30 * n / population))
-        self._range = np.inf
+        self._ending = Ending(n, population)
         self._is_too_narrow = False
         self.n_steps = 0
         """Steps taken."""
@@ -138,28 +139,21 @@ class CovarianceSearch:
         self._size *= math.exp(min(1.0, rates.path_length / rates.damping * (length - 1)))
         self._widen_integers()
         self._refactor()
-        self._range = float(losses[order[-1]] - losses[order[0]])
-        self._best_losses.append(float(losses[order[0]]))
+        self._ending.took(losses)
 
     def why_done(self, tol: float) -> str:
         """The reason why further steps would find nothing, or an empty text.
 
         `tol` is the difference of losses that counts as none.
         """
-        best = self._best_losses
-        if len(best) == best.maxlen:
-            least, most = min(best), max(best)
-            tol += 1e-15 * max(-least, most)
-            # Members of integers alone never come together.
-            spread = 0.0 if self._is_integer.all() else self._range
-            if max(spread, most - least) <= tol:
-                return f"the losses of {len(best)} steps differ by no more than {tol:.3g}"
+        if reason := self._ending.why_flat(tol, comes_together=not self._is_integer.all()):
+            return reason
         variances = self.variances[~self._is_integer]
-        if variances.size and self._size * math.sqrt(variances.max()) < LEAST_LENGTH:
-            return f"members lie within {LEAST_LENGTH:g} of the first deviations"
         if self._is_too_narrow or (variances.size and variances.max() > WORST_CONDITION * variances.min()):
             return "the valley is too narrow for float64"
-        return "" if np.isfinite(self._size) and self._size < 1e16 else "the members' deviations grew without bound"
+        return self._ending.why_size(
+            self._size * math.sqrt(variances.max()) if variances.size else max(self._size, 1.0)
+        )
 
     def _adapt(self, noise: Float64Array, moves: Float64Array, mean_move: Float64Array, *, is_fast: bool) -> None:
         """Learns the covariance from the members' moves; along the path only where that is not too long."""

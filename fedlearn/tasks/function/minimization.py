@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedlearn.tasks.function.adam_search import AdamSearch
-from fedlearn.tasks.function.covariance import CovarianceSearch
+from fedlearn.tasks.function.covariance import LARGEST_FULL, CovarianceSearch
 from fedlearn.tasks.function.evaluations import Evaluations
+from fedlearn.tasks.function.low_rank import LowRankSearch
 from fedlearn.tasks.function.noisy import Widening
 from fedlearn.tasks.function.restarts import Beginning, RestartPlan
 from fedlearn.tasks.function.search_settings import Method, SearchSettings
@@ -19,6 +20,7 @@ Float64Array = NDArray[np.float64]
 Point = TypeVar("Point", Float64Array, dict[str, Float64Array])
 """An array, or arrays by name, as the search began with."""
 Watching = Callable[["Minimum[Any]"], object]
+Search = AdamSearch | CovarianceSearch | LowRankSearch
 
 MOST_WITHOUT_LOSS = 10
 """The number of first steps without a finite loss after which nothing more is tried."""
@@ -80,7 +82,7 @@ class Minimization:
             return self._judged(found)
         first, again = self._evaluations.losses(np.stack([start, start]))
         self._is_noisy = bool(np.isfinite([first, again]).all() and first != again)
-        self._widens = self._is_noisy and method == "covariance" and not population
+        self._widens = self._is_noisy and method != "adam" and not population
         kind = AdamSearch if method == "adam" else CovarianceSearch
         usual = population or self._keeping_busy(kind.usual_population(n))
         deviations = np.full(n, settings.sigma) if settings.sigma else self._space.usual_deviations()
@@ -110,16 +112,28 @@ class Minimization:
         deviations: Float64Array,
         population: int,
         generator: np.random.Generator,
-    ) -> AdamSearch | CovarianceSearch:
-        if method == "covariance":
-            return CovarianceSearch(
-                start, deviations, population=population, generator=generator, is_integer=self._space.is_integer
-            )
-        steps = max((self._maxfev - self._evaluations.n) // population, 1)
-        steps = min(steps, self._maxiter - len(self._history)) if self._maxiter else steps
-        return AdamSearch(start, deviations, population=population, steps=steps, generator=generator)
+    ) -> Search:
+        if method == "adam":
+            steps = max((self._maxfev - self._evaluations.n) // population, 1)
+            steps = min(steps, self._maxiter - len(self._history)) if self._maxiter else steps
+            return AdamSearch(start, deviations, population=population, steps=steps, generator=generator)
+        if method == "covariance" and start.size > LARGEST_FULL and self._is_free():
+            return LowRankSearch(start, deviations, population=population, generator=generator)
+        return CovarianceSearch(
+            start,
+            deviations,
+            population=population,
+            generator=generator,
+            is_integer=self._space.is_integer,
+            is_diagonal=method == "diagonal",
+        )
 
-    def _searched(self, search: AdamSearch | CovarianceSearch, beginning: Beginning) -> tuple[str, bool]:
+    def _is_free(self) -> bool:
+        """Whether losses alone say whether a step was better than the one before: without noise, bounds or rounding."""
+        has_bounds = np.isfinite([self._space.low, self._space.high]).any()
+        return not (self._is_noisy or has_bounds or self._space.is_integer.any())
+
+    def _searched(self, search: Search, beginning: Beginning) -> tuple[str, bool]:
         """Lets a search take its steps; gives the reason why it ended, and whether no other may follow."""
         began, widening = self._evaluations.n, Widening(search.mean.size)
         while not beginning.limit or self._evaluations.n < began + beginning.limit:

@@ -60,8 +60,10 @@ def minimize(  # type: ignore[no-untyped-def]
     `vectorized` (`fun` is given many points at once, [population, *shape], and gives [population], or a column of
     that); `population`; `sigma`, the first standard deviation of the members, half of a usual distance between `x0` and
     the answer (0: a quarter of the bounds' distance, or half the root mean square of `x0`, and at least 0.5); `seed`;
-    and `method`: "covariance", the default, is CMA-ES, with one number a parameter beyond 200 of them, and "adam" is
-    `EvolutionStrategy`, which averages over many steps. `x0` is evaluated twice: where the two differ steps have more
+    and `method`: "covariance", the default, is CMA-ES, which beyond 200 numbers learns the directions in which it has
+    gone (LM-CMA), or variances alone where there are bounds, integers or noise; "diagonal" learns variances alone,
+    for numbers that differ in scale and in nothing else; and "adam" is `EvolutionStrategy`, which averages over many
+    steps. `x0` is evaluated twice: where the two differ steps have more
     members as evaluations add up, unless `population` says how many.
 
     >>> found = minimize(lambda x: ((x - 3) ** 2).sum(), [0.0, 0.0])

@@ -10,7 +10,7 @@ import numpy as np
 from fedlearn.config.nearest import did_you_mean
 from fedlearn.tasks.function.evaluations import Workers
 
-Method = Literal["covariance", "adam"]
+Method = Literal["covariance", "diagonal", "adam"]
 
 OF_SCIPY: Mapping[str, str] = {
     "args": "give fun what it takes besides x, as functools.partial does",

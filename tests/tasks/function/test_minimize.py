@@ -107,6 +107,7 @@ def test_steps_of_a_noisy_function_have_more_members_as_evaluations_add_up() -> 
     assert noisy == sorted(noisy)
     assert noisy[-1] >= 200
     assert set(sizes(0.0)) == set(sizes(1.0, population=10)) == {10}
+    assert sizes(1.0, method="diagonal") == sizes(1.0)
     assert {*sizes(1.0, method="adam")} == {*sizes(0.0, method="adam")}
     assert len({*sizes(1.0, method="adam")}) == 1
 
@@ -130,11 +131,49 @@ def test_a_noisy_search_that_begins_again_has_few_members_again() -> None:
 def test_methods_can_be_named() -> None:
     ways = {
         method: minimize(sphere, np.ones(4), method=method, maxiter=40, vectorized=True)
-        for method in ("covariance", "adam")
+        for method in ("covariance", "diagonal", "adam")
     }
     assert ways["covariance"].fun < ways["adam"].fun < 1.0
-    assert [found.nit for found in ways.values()] == [40, 40]
+    assert ways["diagonal"].fun < ways["adam"].fun
+    assert not np.array_equal(ways["diagonal"].x, ways["covariance"].x)
+    assert [found.nit for found in ways.values()] == [40, 40, 40]
     assert minimize(sphere, np.ones(4), maxiter=40, vectorized=True).fun == ways["covariance"].fun
+
+
+def of_scales(points: Points) -> Points:
+    """Narrow along some axes and wide along others."""
+    return np.asarray((10.0 ** (4 * np.arange(points.shape[-1]) / points.shape[-1]) * points**2).sum(axis=-1))
+
+
+def of_one_direction(points: Points) -> Points:
+    """Narrow in all directions but one, in which all numbers change."""
+    return np.asarray(1e4 * sphere(points) - 9_999 * points.sum(axis=-1) ** 2 / points.shape[-1])
+
+
+@pytest.mark.parametrize(("f", "maxfev", "is_axis"), [(of_scales, 40_000, True), (of_one_direction, 25_000, False)])
+def test_of_many_numbers_directions_are_learned_or_scales_alone(
+    f: Callable[[Points], Points], maxfev: int, is_axis: bool
+) -> None:
+    start = np.linspace(-1.0, 3.0, 201)
+    usual, diagonal = (
+        minimize(f, start, method=method, maxfev=maxfev, vectorized=True).fun for method in ("covariance", "diagonal")
+    )
+    lower, higher = (diagonal, usual) if is_axis else (usual, diagonal)
+    assert lower < higher / 10
+
+
+def test_noise_bounds_and_integers_of_many_numbers_learn_scales_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(minimization, "LowRankSearch", refused)
+    minimize(noisy_sphere(1), np.ones(201), maxfev=100, vectorized=True)
+    minimize(sphere, np.ones(201), integrality=np.arange(201) == 7, maxfev=100, vectorized=True)
+    minimize(sphere, np.ones(201), bounds=[(None, None)] * 200 + [(None, 9.0)], maxfev=100, vectorized=True)
+    minimize(sphere, np.ones(201), bounds=[(-9.0, None)] + [(None, None)] * 200, maxfev=100, vectorized=True)
+    minimize(sphere, np.ones(200), maxfev=100, vectorized=True)
+    with pytest.raises(AssertionError):
+        minimize(sphere, np.ones(201), maxfev=100, vectorized=True)
 
 
 def test_a_search_by_adam_comes_to_rest_at_its_last_step() -> None:
@@ -174,7 +213,7 @@ def test_answer_lies_between_bounds_where_the_least_point_does_not() -> None:
     assert max(points.max() for points in seen) <= 5.0
 
 
-@pytest.mark.parametrize("method", ["covariance", "adam"])
+@pytest.mark.parametrize("method", ["covariance", "diagonal", "adam"])
 def test_numbers_whose_bounds_are_equal_do_not_hide_the_others(method: str) -> None:
     found = minimize(lambda x: sphere(x - 1.5), np.zeros(3), bounds=[(0, 0), (0, 2), (0, 2)], method=method)
     assert found.x[0] == 0.0
@@ -365,7 +404,7 @@ def test_a_number_in_which_members_are_equal_does_not_rank_them() -> None:
         ({"workers": 0}, "workers: expected 1 or more, or a function such as map, got 0"),
         ({"workers": "all"}, "workers: expected 1 or more, or a function such as map, got all"),
         ({"workers": 2.5}, "workers: expected 1 or more, or a function such as map, got 2.5"),
-        ({"method": "bfgs"}, "method: expected one of covariance, adam, got 'bfgs'"),
+        ({"method": "bfgs"}, "method: expected one of covariance, diagonal, adam, got 'bfgs'"),
         ({"sigmas": 1.0}, r"sigmas: expected a setting of minimize, got another name; did you mean sigma\?"),
         ({"disp": True}, "disp: expected a setting of minimize, got another name; there are integrality, restarts, "),
         ({"jac": True}, "jac: expected a setting of minimize, got another name; it is not needed"),
