@@ -13,12 +13,9 @@ from fedlearn.tasks.function.covariance import (
     Float64Array,
     rates_of,
 )
+from tests.tasks.function.functions import sphere
 
 Losses = Callable[[Float64Array], Float64Array]
-
-
-def sphere(points: Float64Array) -> Float64Array:
-    return np.asarray((points**2).sum(axis=1))
 
 
 def search_from(start: Float64Array, *, deviation: float = 0.5, population: int = 0, seed: int = 0) -> CovarianceSearch:

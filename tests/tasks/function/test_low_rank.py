@@ -8,16 +8,7 @@ import pytest
 
 from fedlearn.tasks.function.covariance import Float64Array, rates_of
 from fedlearn.tasks.function.low_rank import SIZE_DAMPING, SUCCESS_SHARE, WANTED_SUCCESS, LowRankSearch
-
-
-def sphere(points: Float64Array) -> Float64Array:
-    return np.asarray((points**2).sum(axis=1))
-
-
-def cigar(points: Float64Array) -> Float64Array:
-    """A narrow valley along a direction that no number has for itself."""
-    along = points.sum(axis=1) ** 2 / points.shape[1]
-    return np.asarray(1e4 * sphere(points) - 9_999 * along)
+from tests.tasks.function.functions import cigar, sphere
 
 
 def search_from(start: Float64Array, *, population: int = 12, seed: int = 0) -> LowRankSearch:
